@@ -134,9 +134,9 @@ class Consumer:
         if self._should_pull or self._has_excess:
             self._kick.set()
 
-    def done(self) -> None:
-        """Count one delivery as ended, so that another may be fetched."""
-        self._held = max(0, self._held - 1)
+    def done(self, count: int = 1) -> None:
+        """Count deliveries as ended, so that others may be fetched."""
+        self._held = max(0, self._held - count)
         if self._should_pull:
             self._kick.set()
 

@@ -284,14 +284,22 @@ class Executor(Claimer):
             if lease.still_running is not None:
                 await asyncio.wait([lease.still_running])
 
+    async def release(self, claim: Claim, reason: str) -> None:
+        """Give a claimed task back before its handler has begun; the attempt does not count."""
+        with self.leases.hold(claim):
+            await self._persist(partial(self._release, claim, reason))
+
     async def _write_outcome(
         self, claim: Claim, outcome: Outcome, lease: Lease, context: Context
     ) -> Finished:
         """Write the outcome. Lend the slot to another task meanwhile, unless the handler still runs."""
         if lease.still_running is not None:
             return await self._write(claim, outcome, lease, context)
-        with self.slots.lent():
+        self.slots.lend()
+        try:
             return await self._write(claim, outcome, lease, context)
+        finally:
+            self.slots.take_back()
 
     async def _write(self, claim: Claim, outcome: Outcome, lease: Lease, context: Context) -> Finished:
         """Finish or release the attempt, or look up what the handler's own transaction wrote."""

@@ -11,6 +11,7 @@ believed. An answer counts only for the generation of the slot it names.
 from __future__ import annotations
 
 import asyncio
+import math
 import mmap
 import os
 import struct
@@ -36,6 +37,7 @@ _RECORD = struct.Struct(f"<IBi16sB64sH{MAX_TOKEN_BYTES}s")
 _STATE_AT = 4  # one byte, and so never half-written
 _ANSWER = struct.Struct("<IBd")
 _WORKED = struct.Struct("<d")  # until when the worker was full, or began and ended tasks
+_WORKED_STEP_SECONDS = 0.02  # this is written for each task, and read about once a second
 _CHECKSUM = struct.Struct("<I")
 _WORKED_SIZE = _WORKED.size + _CHECKSUM.size
 _HEAD_SIZE = _HEADER.size + _WORKED_SIZE
@@ -79,6 +81,7 @@ class SharedLeaseTable:
 
     def __init__(self, memory: mmap.mmap, slots: int) -> None:
         self._memory = memory
+        self._worked_at = -math.inf
         self.slots = slots
 
     @classmethod
@@ -158,7 +161,11 @@ class SharedLeaseTable:
 
     def note_work(self) -> None:
         """Say that the worker is full, or begins or ends a task (its own side)."""
-        body = _WORKED.pack(time.monotonic())
+        now = time.monotonic()
+        if now - self._worked_at < _WORKED_STEP_SECONDS:
+            return
+        self._worked_at = now
+        body = _WORKED.pack(now)
         self._memory[_HEADER.size : _HEAD_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
 
     @property

@@ -2,12 +2,14 @@
 
 How much is fetched ahead depends on how long tasks take. While they are short, commands are fetched ahead, so
 that no slot waits for the network. While they are long, only what can start now is fetched: a command that
-waits here could run on another worker.
+waits here could run on another worker. While tasks are very short, they are claimed ahead, too: as many as
+there are slots, so that handlers run while Postgres claims. One that waits longer than a second is released.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -25,11 +27,14 @@ from grns.worker.leases import LeaseManager
 from grns.worker.slots import Slots
 
 _SHORT_SECONDS = 0.2
+_VERY_SHORT_SECONDS = 0.05
+_LONGEST_WAIT_SECONDS = 1.0  # of a task that was claimed ahead
 _WEIGHT = 0.1
 _KEEP_AFTER_SECONDS = 1.0
-# Times the slots: what runs and what is being ended, as `Slots` lends; and with that what is fetched ahead.
-_AT_ONCE = 2
-_AHEAD = 3
+# Times the slots: what runs, what is being ended, as `Slots` lends, and what is claimed ahead; and with that
+# what is fetched ahead.
+_AT_ONCE = 3
+_AHEAD = 4
 
 
 @dataclass(slots=True)
@@ -57,7 +62,7 @@ class Prefetcher:
     """Claims the tasks of delivered commands, many at a time, as slots get free.
 
     `claim` settles deliveries and starts what it claims; `claim_hinted` does so with ids of tasks; `start`
-    runs a claim in the slot taken for it.
+    runs a claim in the slot taken for it, and `release` gives one back.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Prefetcher:
         claim: Callable[[Sequence[Delivery], Callable[[Claim], None]], Awaitable[None]],
         claim_hinted: Callable[[Sequence[str], Callable[[Claim], None]], Awaitable[None]],
         start: Callable[[Claim], None],
+        release: Callable[[Claim, str], None],
         batch_limit: int,
     ) -> None:
         self._slots = slots
@@ -76,10 +82,12 @@ class Prefetcher:
         self._claim_hinted = claim_hinted
         self._hinted: deque[str] = deque(maxlen=batch_limit)
         self._start = start
+        self._release = release
+        self._claimed: deque[tuple[Claim, float]] = deque()  # and since when they wait for a handler to end
         self._batch_limit = batch_limit
         self._buffers: list[PriorityBuffer] = []  # most urgent first
         self._running: set[asyncio.Task[None]] = set()
-        self._is_claiming = False
+        self._claims = 0  # under way
         self._mean_seconds = 2 * _SHORT_SECONDS
         self._is_held = False
         self._is_closed = False
@@ -99,7 +107,7 @@ class Prefetcher:
         buffer.held += 1
         buffer.waiting.append(Prefetched(buffer, delivery, self.last_delivery_at))
         self._pump()
-        is_idle = not self._is_claiming and not self._is_eager
+        is_idle = not self._claims and not self._is_eager
         if (self._is_closed or is_idle) and (least := self._least_urgent()) is not None:
             self._give_back(least.waiting.pop())
             self._fetch()  # no more than can be held: what was given back would come again at once
@@ -126,7 +134,11 @@ class Prefetcher:
         return chain.from_iterable(buffer.waiting for buffer in self._buffers)
 
     def keep_waiting(self) -> None:
-        """See to it that the broker does not deliver again what has been waiting for a while."""
+        """See to it that the broker does not deliver again what has been waiting for a while.
+
+        What was claimed ahead and has been waiting is released: handlers take longer than was expected.
+        """
+        self._release_claimed("no_slot", time.monotonic() - _LONGEST_WAIT_SECONDS)
         latest = time.monotonic() - _KEEP_AFTER_SECONDS
         tokens = {waiting.delivery.token for waiting in self.waiting if waiting.kept is not None}
         for waiting in self.waiting:
@@ -140,6 +152,7 @@ class Prefetcher:
     def hold(self) -> None:
         """Start nothing more. What waits is kept while the broker would only bring it here again."""
         self._is_held = True
+        self._release_claimed("shutdown", math.inf)
 
     def close(self) -> None:
         """Start nothing more, and give back what waits."""
@@ -151,6 +164,7 @@ class Prefetcher:
     def note_run(self, seconds: float) -> None:
         """Take the duration of one run into the mean."""
         self._mean_seconds += _WEIGHT * (seconds - self._mean_seconds)
+        self._slots.ahead = self._slots.size if self._mean_seconds < _VERY_SHORT_SECONDS else 0
 
     @property
     def _is_eager(self) -> bool:
@@ -166,12 +180,21 @@ class Prefetcher:
         return next((buffer for buffer in reversed(self._buffers) if buffer.waiting), None)
 
     def _pump(self) -> None:
-        """Begin to claim if something waits and a slot is free; one claim is under way at a time."""
+        """Start what is claimed, and begin to claim if something waits and a slot is free."""
+        while self._claimed and self._slots.running < self._slots.size:
+            self._start(self._claimed.popleft()[0])
         has_work = self._most_urgent() is not None or self._hinted
-        if not self._is_claiming and self._slots.free > 0 and has_work:
-            self._is_claiming = True
+        if has_work and self._slots.free_ahead > 0 and (not self._claims or self._may_claim_beside):
+            self._claims += 1
             self._spawn(self._claim_waiting())
         self._fetch()
+
+    @property
+    def _may_claim_beside(self) -> bool:
+        """Say whether a second claim may go beside the first: a large one."""
+        least = min(self._batch_limit, self._slots.size) // 2
+        is_room = 0 < least <= self._slots.free_ahead
+        return self._claims == 1 and is_room and sum(len(one.waiting) for one in self._buffers) >= least
 
     async def _claim_waiting(self) -> None:
         """Claim until no slot is free; then, while tasks are long, give back what waits.
@@ -182,29 +205,30 @@ class Prefetcher:
             while True:
                 if batch := self._take():
                     await self._claim_batch(batch)
+                    await asyncio.sleep(
+                        0
+                    )  # very short tasks end now: the next statement claims for their slots
                 elif task_ids := self._take_hinted():
                     await self._in_slots(len(task_ids), partial(self._claim_hinted, task_ids))
                 else:
                     break
         finally:
-            self._is_claiming = False
-        while not self._is_eager and (least := self._least_urgent()) is not None:
+            self._claims -= 1
+        while not self._claims and not self._is_eager and (least := self._least_urgent()) is not None:
             self._give_back(least.waiting.pop())
         self._fetch()
 
     def _take(self) -> list[Prefetched]:
         """Take what fits into the free slots, the most urgent first."""
         batch: list[Prefetched] = []
-        while (
-            len(batch) < self._batch_limit
-            and not self._is_held
-            and (buffer := self._most_urgent()) is not None
-            and self._slots.try_take()
-        ):
-            waiting = buffer.waiting.popleft()
-            if waiting.kept is not None:
-                waiting.kept.close()
-            batch.append(waiting)
+        room = 0 if self._is_held else min(self._batch_limit, self._slots.free_ahead)
+        for buffer in self._buffers:
+            while len(batch) < room and buffer.waiting:
+                waiting = buffer.waiting.popleft()
+                if waiting.kept is not None:
+                    waiting.kept.close()
+                batch.append(waiting)
+        self._slots.take(len(batch))
         return batch
 
     def _take_hinted(self) -> list[str]:
@@ -219,8 +243,8 @@ class Prefetcher:
         try:
             await self._in_slots(len(batch), partial(self._claim, [waiting.delivery for waiting in batch]))
         finally:
-            for waiting in batch:
-                self._end(waiting)
+            for buffer in self._buffers:
+                self._end(buffer, sum(waiting.buffer is buffer for waiting in batch))
 
     async def _in_slots(
         self, slots: int, claim: Callable[[Callable[[Claim], None]], Awaitable[None]]
@@ -230,13 +254,23 @@ class Prefetcher:
         def start(claim: Claim) -> None:
             nonlocal slots
             slots -= 1
-            self._start(claim)
+            if self._is_held:
+                self._release(claim, "shutdown")
+            elif self._slots.running < self._slots.size:
+                self._start(claim)
+            else:
+                self._claimed.append((claim, time.monotonic()))
 
         try:
             await claim(start)
         finally:
             for _ in range(slots):
                 self._slots.give()
+
+    def _release_claimed(self, reason: str, since: float) -> None:
+        """Release what was claimed ahead and has been waiting since then."""
+        while self._claimed and self._claimed[0][1] < since:
+            self._release(self._claimed.popleft()[0], reason)
 
     def _fetch(self) -> None:
         """Tell each buffer how much to fetch."""
@@ -252,7 +286,7 @@ class Prefetcher:
     def _give_back(self, waiting: Prefetched) -> None:
         if waiting.kept is not None:
             waiting.kept.close()
-        self._end(waiting)
+        self._end(waiting.buffer, 1)
         self._spawn(waiting.delivery.nak())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -260,7 +294,7 @@ class Prefetcher:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    def _end(self, waiting: Prefetched) -> None:
-        waiting.buffer.held -= 1
-        if waiting.buffer.consumer is not None:
-            waiting.buffer.consumer.done()
+    def _end(self, buffer: PriorityBuffer, count: int) -> None:
+        buffer.held -= count
+        if count and buffer.consumer is not None:
+            buffer.consumer.done(count)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -86,6 +87,7 @@ class Worker:
             claim=self._claim,
             claim_hinted=self._claim_hinted,
             start=self.start,
+            release=self._release,
             batch_limit=claim_batch,
         )
         self._poller = make_poller(self)
@@ -115,7 +117,7 @@ class Worker:
         await self._until_stopped(poller, *watches)
         _log.info(
             "worker_stopping",
-            running=self._slots.taken,
+            running=self._slots.running,
             grace_seconds=self._grace_seconds,
             detail="a second signal exits at once",
         )
@@ -151,7 +153,15 @@ class Worker:
 
     def start(self, claim: Claim) -> None:
         """Run a claimed task; its slot is taken already."""
+        self._slots.begin()
         self._spawn(self._run(claim))
+
+    def _release(self, claim: Claim, reason: str) -> None:
+        """Give a claimed task back that has not begun, and its slot."""
+        self._slots.begin()
+        self._spawn(self._guard(self._executor.release(claim, reason))).add_done_callback(
+            lambda _: self._slots.end()
+        )
 
     async def _until_stopped(self, *loops: asyncio.Task[None]) -> None:
         stopping = asyncio.create_task(self._stopping.wait())
@@ -214,19 +224,22 @@ class Worker:
     async def _run(self, claim: Claim) -> None:
         began_at = time.monotonic()
         try:
-            await self._guard(self._executor.run(claim))
+            await self._executor.run(claim)
+        except Exception as error:  # its lease expires, and it is queued again
+            self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
         finally:
+            current.end()  # a free slot starts the next task from here
             self.prefetcher.note_run(time.monotonic() - began_at)
-            self._slots.give()
+            self._slots.end()
 
     async def _guard(self, work: Awaitable[None]) -> None:
-        """Run one task to its end. After an unexpected error its lease expires and it is queued again."""
+        """Report an unexpected error of some work. What it had claimed is queued again."""
         try:
             await work
         except Exception as error:
             self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
         finally:
-            current.end()  # a free slot starts the next task from here
+            current.end()
 
     def _note_paused(self, task_type: str) -> None:
         if self._pause_watch.note(task_type):
@@ -268,7 +281,7 @@ class Worker:
         """Go on without a heartbeat process while Postgres is away: none can start then."""
         try:
             await agent.touch(
-                self._database, self._claimant.agent_id, idle_seconds=0.0, running=self._slots.taken
+                self._database, self._claimant.agent_id, idle_seconds=0.0, running=self._slots.running
             )
         except UnavailableError:
             self._heartbeat.excuse()
@@ -296,7 +309,8 @@ class Worker:
         while (running := self._running | self.prefetcher.running) and (rest := deadline - loop.time()) > 0:
             await asyncio.wait(running, timeout=rest)
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        return task

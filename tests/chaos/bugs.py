@@ -179,6 +179,16 @@ MUTANTS = (
         "tests/worker/test_executor.py::test_command_of_a_later_attempt_of_a_hinted_task_is_claimed",
     ),
     Mutant(
+        "more handlers than slots", "tests", ("no more handlers than slots",),
+        (Edit("grns/worker/prefetcher.py", "elif self._slots.running < self._slots.size:", "elif True:"),),
+        "tests/worker/test_prefetcher.py::test_while_tasks_are_very_short_as_many_as_slots_are_claimed_ahead_and_wait",
+    ),
+    Mutant(
+        "claimed ahead and never given back", "tests", ("assert [] == [",),
+        (Edit("grns/worker/prefetcher.py", '        self._release_claimed("no_slot", time.monotonic() - _LONGEST_WAIT_SECONDS)\n', ""),),
+        "tests/worker/test_prefetcher.py::test_tasks_that_are_claimed_ahead_and_wait_for_long_are_released",
+    ),
+    Mutant(
         "commands of two subjects in one message", "tests", ("assert 2 == 1",),
         (Edit("grns/outbox/wave_publisher.py", "(entry.workspace, entry.route)", "(entry.workspace, entry.workspace)"),),
         "tests/outbox/test_wave_publisher.py::test_messages_have_rows_of_one_subject_in_their_order",

@@ -339,6 +339,8 @@ class Checker:
                 if event.is_early:
                     self.report.found("early reap", detail)
                 run = self._runs.get((task_id, claimed.attempt or 0))
+                if event.reason == "no_slot" and run is None:  # claimed ahead, and given back before it began
+                    continue
                 pid = run.pid if run is not None else self._agents.get(claimed.agent or "", 0)
                 until = min(event.at, event.lease_until or event.at)
                 explains = self._harms.explain_loss

@@ -246,6 +246,26 @@ def test_terminated_backend_explains_the_release_of_an_open_transaction(
     assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
 
 
+@pytest.mark.parametrize(("ran", "is_explained"), [("begin 1", False), ("begin 2", True)])
+def test_a_task_that_was_claimed_ahead_may_be_released_before_it_has_begun(
+    tmp_path: Path, ran: str, is_explained: bool
+) -> None:
+    events = _log("queued", "claimed", "released", "claimed", "completed")
+    events[2].reason = "no_slot"
+    runs = _runs(*dict.fromkeys((ran, "begin 2")), "end 2")
+    report = _check(
+        tmp_path,
+        runs=runs,
+        stage=[],
+        events=events,
+        attempt=2,
+        result_attempt=2,
+        version=5,
+        uncounted_attempts=1,
+    )
+    assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
+
+
 @pytest.mark.parametrize(("locked", "is_explained"), [("gr-1", True), ("gr-2", False)])
 def test_a_stranger_harms_the_tasks_that_it_locks(tmp_path: Path, locked: str, is_explained: bool) -> None:
     fault = "Postgres: a stranger's transaction"

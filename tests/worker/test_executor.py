@@ -238,6 +238,21 @@ async def test_claims_start_before_anything_else_can_fail(stage: Stage, shared: 
     assert [claim.id for claim in claims] == [one, other]
 
 
+async def test_a_claim_that_is_released_before_it_begins_counts_no_attempt(
+    stage: Stage, shared: Database
+) -> None:
+    task_id = (await submit(shared)).id
+    await stage.executor.claim_hinted([task_id], stage.started.append)
+    await stage.executor.release(stage.started[0], "no_slot")
+    row = await row_of(shared, task_id)
+    assert (row["status"], row["attempt"], row["uncounted_attempts"]) == ("queued", 1, 1)
+    rows = await fetch(
+        shared, "select payload ->> 'reason' as reason from grns.events where kind = 'evt.task.released'"
+    )
+    assert [row["reason"] for row in rows] == ["no_slot"]
+    assert stage.executor.leases.free_slots == 4
+
+
 async def test_while_an_end_is_written_its_slot_is_somebody_elses(stage: Stage, shared: Database) -> None:
     """No handler runs in it any more: the next one need not wait until Postgres has answered."""
     task_id = (await submit(shared)).id

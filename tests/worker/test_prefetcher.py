@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import pytest
@@ -55,8 +56,8 @@ class Source(Consumer):
     def set_depth(self, depth: int) -> None:
         self.depth = depth
 
-    def done(self) -> None:
-        self.ended += 1
+    def done(self, count: int = 1) -> None:
+        self.ended += count
 
     async def stop(self) -> None:
         self.depth = 0
@@ -74,8 +75,10 @@ class Stage:
             claim=self.claim,
             claim_hinted=self.claim_hinted,
             start=self.start,
+            release=self.release,
             batch_limit=100,
         )
+        self.released: list[tuple[str, str]] = []
         self.runs: set[asyncio.Task[None]] = set()
         self.urgent, self.idle = self.buffer(0), self.buffer(3)
         self.started: list[str] = []
@@ -101,8 +104,14 @@ class Stage:
             if not task_id.startswith("refused"):
                 start(owned(task_id))
 
+    def release(self, claim: Claim, reason: str) -> None:
+        """Give a claim back."""
+        self.released.append((claim.id, reason))
+        self.slots.give()
+
     def start(self, claim: Claim) -> None:
         """Run a claim."""
+        self.slots.begin()
         run = asyncio.create_task(self.run(claim))
         self.runs.add(run)
         run.add_done_callback(self.runs.discard)
@@ -114,7 +123,7 @@ class Stage:
         if not self.is_over:
             await self.may_end.setdefault(claim.id, asyncio.Event()).wait()
         self.prefetcher.note_run(time.monotonic() - began_at)
-        self.slots.give()
+        self.slots.end()
 
     def receive(self, buffer: tuple[PriorityBuffer, Source], *names: str) -> list[Command]:
         """Let deliveries arrive."""
@@ -143,6 +152,14 @@ class Stage:
             self.receive(self.urgent, name)
             await self.settle()
         self.started.clear()
+        self.prefetcher._mean_seconds = 0.1  # short, and not so short that tasks are claimed ahead
+        self.slots.ahead = 0
+
+    async def be_very_quick(self) -> None:
+        """Let so many very short tasks run that tasks are claimed ahead."""
+        await self.be_quick()
+        self.prefetcher._mean_seconds = 0.0
+        self.prefetcher.note_run(0.0)
 
     async def clear(self) -> None:
         """Let everything end."""
@@ -158,7 +175,7 @@ class Stage:
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     """Two slots."""
-    table, descriptor = SharedLeaseTable.create(16)
+    table, descriptor = SharedLeaseTable.create(18)
     stage = Stage(table, 2)
     yield stage
     await stage.clear()
@@ -238,7 +255,7 @@ async def test_a_free_slot_is_fetched_for_in_each_buffer(stage: Stage) -> None:
 
 async def test_while_tasks_are_short_buffers_fetch_ahead(stage: Stage) -> None:
     await stage.be_quick()
-    assert (stage.urgent[1].depth, stage.idle[1].depth) == (6, 6)
+    assert (stage.urgent[1].depth, stage.idle[1].depth) == (8, 8)
 
 
 async def test_a_slot_that_somebody_else_gives_back_is_used(stage: Stage) -> None:
@@ -276,7 +293,7 @@ async def test_slots_of_the_book_are_left_for_what_runs(stage: Stage) -> None:
     for waiting in stage.prefetcher.waiting:
         waiting.since -= 10.0
     stage.prefetcher.keep_waiting()
-    assert stage.leases.free_slots == 2 * stage.slots.size
+    assert stage.leases.free_slots == 3 * stage.slots.size
 
 
 async def test_at_the_end_what_waits_is_given_back_and_nothing_starts(stage: Stage) -> None:
@@ -364,3 +381,70 @@ async def test_hint_of_a_closed_prefetcher_starts_nothing(stage: Stage) -> None:
     stage.prefetcher.hint("first")
     await stage.settle()
     assert stage.started == []
+
+
+async def test_while_tasks_are_very_short_as_many_as_slots_are_claimed_ahead_and_wait(stage: Stage) -> None:
+    await stage.be_very_quick()
+    commands = stage.receive(stage.urgent, "a", "b", "c", "d", "e", "f")
+    await stage.settle()
+    assert (stage.started, stage.slots.running) == (["a", "b"], 2), "no more handlers than slots"
+    assert [command.settled for command in commands] == [["ack"]] * 4 + [[]] * 2
+    await stage.end("a")
+    assert (stage.started, stage.slots.running) == (["a", "b", "c"], 2)
+    assert commands[4].settled == ["ack"]
+
+
+async def test_tasks_that_are_claimed_ahead_and_wait_for_long_are_released(stage: Stage) -> None:
+    """A handler takes longer than those before it: another worker may have a slot."""
+    await stage.be_very_quick()
+    stage.receive(stage.urgent, "a", "b", "c", "d")
+    await stage.settle()
+    stage.prefetcher.keep_waiting()
+    assert stage.released == []
+    stage.prefetcher._claimed = deque((claim, since - 1.1) for claim, since in stage.prefetcher._claimed)
+    stage.prefetcher.keep_waiting()
+    assert stage.released == [("c", "no_slot"), ("d", "no_slot")]
+    assert stage.slots.taken == 2
+    await stage.end("a", "b")
+    assert stage.started == ["a", "b"]
+
+
+async def test_tasks_that_are_claimed_ahead_are_released_at_the_end(stage: Stage) -> None:
+    await stage.be_very_quick()
+    stage.receive(stage.urgent, "a", "b", "c")
+    await stage.settle()
+    stage.prefetcher.hold()
+    assert stage.released == [("c", "shutdown")]
+    await stage.end("a", "b")
+    assert (stage.started, stage.slots.taken) == (["a", "b"], 0)
+
+
+async def test_where_tasks_have_become_longer_nothing_is_claimed_ahead(stage: Stage) -> None:
+    await stage.be_very_quick()
+    stage.prefetcher.note_run(10.0)
+    commands = stage.receive(stage.urgent, "a", "b", "c")
+    await stage.settle()
+    assert (stage.started, commands[2].settled) == (["a", "b"], ["nak"])
+
+
+async def test_a_large_claim_goes_beside_another_one(stage: Stage) -> None:
+    """Handlers start while Postgres claims the next tasks."""
+    await stage.be_very_quick()
+    under_way: list[int] = []
+    go = asyncio.Event()
+
+    async def claim(deliveries: Sequence[Delivery], start: Callable[[Claim], None]) -> None:
+        under_way.append(len(deliveries))
+        await go.wait()
+        await stage.claim(deliveries, start)
+
+    stage.prefetcher._claim = claim
+    stage.receive(stage.urgent, "a", "b")
+    await stage.settle()
+    stage.receive(stage.urgent, "c", "d", "e", "f")
+    await stage.settle()
+    assert sum(under_way) == 4, "as many as may be claimed"
+    assert 2 <= len(under_way) <= 3
+    go.set()
+    await stage.settle()
+    assert stage.slots.running == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 from grns.worker.slots import Slots
 
 
@@ -18,12 +16,13 @@ def test_no_more_are_taken_than_there_are() -> None:
     assert slots.try_take()
 
 
-def test_what_is_lent_somebody_else_may_take() -> None:
+def test_a_slot_that_is_lent_may_be_taken() -> None:
     slots = Slots(1)
     slots.take()
-    with slots.lent():
-        assert slots.try_take()
-        assert not slots.try_take(), "there is one"
+    slots.lend()
+    assert slots.try_take()
+    assert not slots.try_take(), "there is one"
+    slots.take_back()
     assert slots.free == -1, "both are taken now"
     slots.give()
     assert not slots.try_take()
@@ -32,36 +31,57 @@ def test_what_is_lent_somebody_else_may_take() -> None:
 
 
 def test_no_more_are_lent_than_there_are() -> None:
-    """Who ends faster than Postgres writes has to wait at last."""
+    """A worker whose handlers end faster than Postgres writes has to wait at last."""
     slots = Slots(2)
-    with ExitStack() as ends:
-        for _ in range(2):
-            assert slots.try_take()
-            ends.enter_context(slots.lent())
-        assert [slots.try_take() for _ in range(3)] == [True, True, False]
-        ends.enter_context(slots.lent())
-        assert slots.free == 0
-        assert not slots.try_take()
+    for _ in range(2):
+        assert slots.try_take()
+        slots.lend()
+    assert [slots.try_take() for _ in range(3)] == [True, True, False]
+    slots.lend()
+    assert slots.free == 0
+    assert not slots.try_take()
 
 
 def test_what_is_held_back_cannot_be_lent() -> None:
     slots = Slots(2)
     slots.take()
     slots.hold("a test")
-    with slots.lent():
-        assert not slots.try_take()
-        slots.resume("a test")
-        assert slots.free == 2
+    slots.lend()
+    assert not slots.try_take()
+    slots.resume("a test")
+    assert slots.free == 2
 
 
-def test_whoever_waits_for_a_slot_is_told_of_each() -> None:
+def test_each_change_of_the_free_slots_is_told() -> None:
     slots = Slots(1)
     seen: list[int] = []
     slots.on_free.append(lambda: seen.append(slots.free))
     slots.take()
-    with slots.lent():
-        pass
-    slots.give()
+    slots.begin()
+    slots.lend()
+    slots.take_back()
+    slots.end()
     slots.hold("a test")
     slots.resume("a test")
     assert seen == [1, 1, 0, 1]
+
+
+def test_handlers_run_from_their_beginning_until_their_slot_is_lent() -> None:
+    slots = Slots(1)
+    slots.take()
+    slots.begin()
+    assert slots.running == 1
+    slots.lend()
+    assert slots.running == 0
+    slots.take_back()
+    slots.end()
+    assert (slots.running, slots.taken) == (0, 0)
+
+
+def test_slots_ahead_are_not_free_for_others_and_held_back_with_them() -> None:
+    slots = Slots(1)
+    slots.ahead = 1
+    slots.take()
+    assert (slots.free, slots.free_ahead) == (0, 1)
+    slots.hold("a test")
+    assert slots.free_ahead < 1
