@@ -138,7 +138,9 @@ class Prefetcher:
 
         What was claimed ahead and has been waiting is released: handlers take longer than was expected.
         """
-        self._release_claimed("no_slot", time.monotonic() - _LONGEST_WAIT_SECONDS)
+        if self._release_claimed("no_slot", time.monotonic() - _LONGEST_WAIT_SECONDS):
+            self._mean_seconds = 2 * _SHORT_SECONDS  # what runs now is long: nothing more waits here for it
+            self._slots.ahead = 0
         latest = time.monotonic() - _KEEP_AFTER_SECONDS
         tokens = {waiting.delivery.token for waiting in self.waiting if waiting.kept is not None}
         for waiting in self.waiting:
@@ -267,10 +269,13 @@ class Prefetcher:
             for _ in range(slots):
                 self._slots.give()
 
-    def _release_claimed(self, reason: str, since: float) -> None:
-        """Release what was claimed ahead and has been waiting since then."""
+    def _release_claimed(self, reason: str, since: float) -> int:
+        """Release what was claimed ahead and has been waiting since then; return how many tasks that was."""
+        count = 0
         while self._claimed and self._claimed[0][1] < since:
             self._release(self._claimed.popleft()[0], reason)
+            count += 1
+        return count
 
     def _fetch(self) -> None:
         """Tell each buffer how much to fetch."""

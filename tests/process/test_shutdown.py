@@ -37,6 +37,7 @@ pytestmark = pytest.mark.timeout(180)
 LEASE = 2.5
 GRACE = 4.0
 SLACK = 4.0
+SHORT = {"seconds": 0.08}
 PRIORITY_SUBJECT = subjects.durable(subjects.priority_subject("default", "worker", 2))
 
 Journal = Callable[[], list[str]]
@@ -95,9 +96,11 @@ async def test_asked_to_end(
     server = fleet.start("server", **environment(GRACE))
     leaver = start_worker(fleet, GRACE)
     await ready(database, leaver)
-    # Short tasks make it fetch ahead.
+    # Short tasks make it fetch ahead, and not claim ahead.
     for _ in range(2):
-        await all_in(database, await submit_many(database, 30), within_seconds=10)
+        await all_in(
+            database, await submit_many(database, 30, task_type="effect", payload=SHORT), within_seconds=10
+        )
     soon, late = tmp_path / "soon", tmp_path / "late"
     ending = await submit(database, "until", payload={"file": str(soon)}, max_attempts=1)
     on_loop = await submit(database, "until", payload={"file": str(late)}, max_attempts=1)
@@ -138,6 +141,30 @@ async def test_asked_to_end(
     assert set(await asyncio.gather(ends(heir, SLACK), ends(server, SLACK))) == {0}
 
 
+async def test_asked_while_tasks_are_claimed_ahead(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal, tmp_path: Path
+) -> None:
+    """They have not begun: they are given back at once, and the attempts do not count."""
+    fleet.start("server", **environment(GRACE))
+    leaver = start_worker(fleet, GRACE)
+    await ready(database, leaver)
+    await all_in(database, await submit_many(database, 60), within_seconds=10)  # very short ones
+    file = tmp_path / "file"
+    running = await submit_many(database, 3, task_type="until", payload={"file": str(file)})
+    await all_begun(journal, running)
+    ahead = await submit_many(database, 3)
+    await all_in(database, ahead, "running", within_seconds=5)
+    leaver.send_signal(signal.SIGTERM)
+    await all_in(database, ahead, "queued", within_seconds=SLACK)
+    start_worker(fleet, GRACE)
+    rows = await all_in(database, ahead, within_seconds=START_SECONDS)
+    assert {(row["attempt"], row["uncounted_attempts"]) for row in rows.values()} == {(2, 1)}
+    file.touch()
+    await all_in(database, running, within_seconds=SLACK)
+    assert await ends(leaver, GRACE + SLACK) == 0
+    await check_everything(database, broker.url)
+
+
 async def test_asked_while_the_broker_is_silent(
     fleet: Fleet, database: Database, broker: LocalNats, journal: Journal, tmp_path: Path
 ) -> None:
@@ -146,7 +173,9 @@ async def test_asked_while_the_broker_is_silent(
     leaver = start_worker(fleet, GRACE)
     await ready(database, leaver)
     for _ in range(2):
-        await all_in(database, await submit_many(database, 30), within_seconds=10)
+        await all_in(
+            database, await submit_many(database, 30, task_type="effect", payload=SHORT), within_seconds=10
+        )
     file = tmp_path / "file"
     running = await submit_many(database, 3, task_type="until", payload={"file": str(file)})
     await all_begun(journal, running)

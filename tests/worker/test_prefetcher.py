@@ -405,6 +405,9 @@ async def test_tasks_that_are_claimed_ahead_and_wait_for_long_are_released(stage
     stage.prefetcher.keep_waiting()
     assert stage.released == [("c", "no_slot"), ("d", "no_slot")]
     assert stage.slots.taken == 2
+    (late,) = stage.receive(stage.urgent, "late")
+    await stage.settle()
+    assert late.settled == ["nak"], "nothing more waits for these"
     await stage.end("a", "b")
     assert stage.started == ["a", "b"]
 
