@@ -23,6 +23,8 @@ async def test_submitted_task_runs_without_a_relay_and_its_command_is_settled_la
     await ready(database, worker)
 
     async def opened() -> bool:
+        if "GRNS_CMD" not in ((await manage(broker.url, "STREAM.NAMES"))["streams"] or ()):
+            return False
         state = (await manage(broker.url, "STREAM.INFO.GRNS_CMD"))["state"]
         return bool(state["consumer_count"] >= 5)
 
