@@ -31,6 +31,7 @@ async def test_submitted_task_runs_without_a_relay_and_its_command_is_settled_la
     await eventually(opened)
     connecting = grns.connect(database_url=database.url, nats_url=broker.url)
     async with connecting as client:
+        await client._transport.wait_connected()  # a hint that cannot be sent is not sent later
         ids = []
         for _ in range(5):
             ids.append((await client.submit("noop")).id)
