@@ -1,7 +1,8 @@
-"""What keeps an agent's tasks its own: a thread that renews their leases, whatever the agent's loop does.
+"""What keeps an agent's tasks its own: threads that renew their leases, whatever the agent's loop does.
 
-Like a worker's heartbeat process it stops only while C code holds the interpreter. Without an answer it tries
-again until the lease's own deadline, counted from before the last request that was answered.
+Like a worker's heartbeat process they stop only while C code holds the interpreter. Without an answer they
+try again until the lease's own deadline, counted from before the last request that was answered. There are a
+few of them, so that one request without an answer does not keep other leases waiting.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from grns.errors import GrnsError, LeaseLostError, NotFoundError
 
 _LONGEST_REQUEST_SECONDS = 10.0
 _IDLE_SECONDS = 3600.0
+_MOST_THREADS = 4
 # Of the reasons to end the one for which a task is kept on until it has.
 CANCELLED = "cancelled"
 
@@ -42,16 +44,19 @@ class LeaseRenewer:
         self._due: dict[str, tuple[float, Kept]] = {}
         self._changed = threading.Condition()
         self._is_stopping = False
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+        self._running = 0
 
     def keep(self, task: Kept) -> None:
         """Renew a task's lease from now on."""
         with self._changed:
             self._due[task.token] = (time.monotonic() + task.lease_seconds / 3, task)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="grns-agent-heartbeat", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            if len(self._threads) < min(len(self._due), _MOST_THREADS):
+                thread = threading.Thread(target=self._run, name="grns-agent-heartbeat", daemon=True)
+                self._threads.append(thread)
+                self._running += 1
+                thread.start()
+            self._changed.notify_all()
 
     def forget(self, task: Kept) -> None:
         """Renew it no more."""
@@ -59,21 +64,26 @@ class LeaseRenewer:
             self._due.pop(task.token, None)
 
     def stop(self, seconds: float) -> None:
-        """End the thread, and wait for that, but no longer than so; `on_end` is called when it has ended."""
+        """End the threads and wait for so long at most; `on_end` is called when all have ended."""
         with self._changed:
             self._is_stopping = True
             self._due.clear()
-            self._changed.notify()
-        if self._thread is None:
+            self._changed.notify_all()
+        if not self._threads:
             self._on_end()
-        else:
-            self._thread.join(seconds)
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
         try:
             self._keep_all()
         finally:
-            self._on_end()
+            with self._changed:
+                self._running -= 1
+                is_last = self._running == 0
+            if is_last and self._is_stopping:
+                self._on_end()
 
     def _keep_all(self) -> None:
         while (task := self._next()) is not None:

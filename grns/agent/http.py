@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -46,7 +47,7 @@ _BY_STATUS: dict[int, type[GrnsError]] = {
 
 
 class AgentHttp:
-    """One agent's connections to an API: some for its loop, and one for the thread that renews."""
+    """One agent's connections to an API: some for its loop, and one client for the threads that renew."""
 
     def __init__(self, url: str, *, key: str | None, workspace: str | None) -> None:
         headers = {"User-Agent": "grns"}
@@ -62,6 +63,7 @@ class AgentHttp:
             raise InvalidInputError("bad_url", "the API's URL begins with http:// or https://, and a host")
         self._client = httpx2.AsyncClient(base_url=base, headers=headers, timeout=_SECONDS)
         self._make_blocking = partial(httpx2.Client, base_url=base, headers=headers, timeout=_SECONDS)
+        self._making = threading.Lock()
         self._blocking: httpx2.Client | None = None
 
     async def close(self) -> None:
@@ -69,7 +71,7 @@ class AgentHttp:
         await self._client.aclose()
 
     def close_blocking(self) -> None:
-        """Close the thread's connection."""
+        """Close the connections of the threads."""
         if self._blocking is not None:
             self._blocking.close()
 
@@ -86,11 +88,11 @@ class AgentHttp:
         return await self._send("POST", path, body, seconds)
 
     def post_blocking(self, path: str, body: Mapping[str, Any], *, seconds: float) -> Any:
-        """Do the same in a thread, always the same one."""
-        if self._blocking is None:
-            self._blocking = self._make_blocking()
+        """Do the same in a thread."""
+        with self._making:
+            blocking = self._blocking = self._blocking or self._make_blocking()
         try:
-            return _answer(self._blocking.post(path, json=body, timeout=seconds))
+            return _answer(blocking.post(path, json=body, timeout=seconds))
         except httpx2.HTTPError as error:
             raise _translated(error) from error
 
