@@ -17,6 +17,7 @@ from grns.errors import (
     Retry,
     SettingsError,
     StaleVersionError,
+    TaskSignal,
     UnauthenticatedError,
     UnavailableError,
     WaitTimeoutError,
@@ -72,6 +73,7 @@ __all__ = [
     "Submitted",
     "Subscription",
     "Task",
+    "TaskSignal",
     "Transaction",
     "UnauthenticatedError",
     "UnavailableError",
@@ -87,3 +89,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,8 +1,6 @@
 """The errors that grns raises on purpose. Every one has an exit code of the CLI.
 
 GrnsError
-├── Retry                          a handler asks for another attempt
-├── Fail                           a handler ends its task as failed
 ├── InvalidInputError              input that grns cannot accept; `code` says why (exit code 2)
 │   └── RejectedError              a message on the bus that grns cannot accept
 ├── SettingsError                  a setting is missing or wrong (2)
@@ -16,12 +14,16 @@ GrnsError
 │   ├── UnusableError              retrying does not help until you repair it
 │   ├── OutcomeUnknownError        the request was sent, the answer never came
 │   └── RateLimitedError           too many requests are in progress
-├── WaitTimeoutError               the time to wait has passed (6)
+├── WaitTimeoutError               the time to wait has passed (6); also a TimeoutError
 ├── LeaseLostError                 this attempt may not write any more
 ├── BrokerRefusedError             the broker will never take this message
 ├── DriftError                     a stream or durable consumer differs from what grns would create
 └── LocalServerError               an embedded server did not start (5)
     └── InUseError                 another running program uses their directory (4)
+
+TaskSignal                         how a handler says how its task ends: `except GrnsError` does not catch it
+├── Retry                          a handler asks for another attempt
+└── Fail                           a handler ends its task as failed
 
 Only `grns.postgres` and `grns.nats` catch errors of asyncpg and nats-py, and translate them.
 """
@@ -39,7 +41,11 @@ class GrnsError(Exception):
     exit_code = 1
 
 
-class Retry(GrnsError):
+class TaskSignal(Exception):
+    """Base class of what a handler raises to say how its task ends. It is not a `GrnsError`."""
+
+
+class Retry(TaskSignal):
     """A handler raises it to ask for another attempt. The current one counts.
 
     Args:
@@ -60,7 +66,7 @@ class Retry(GrnsError):
         self.error_class = error_class
 
 
-class Fail(GrnsError):
+class Fail(TaskSignal):
     """A handler raises it to end the task as `failed`, without another attempt.
 
     Args:
@@ -156,7 +162,7 @@ class RateLimitedError(UnavailableError):
     """Too many requests are in progress. Nothing was changed: try again later."""
 
 
-class WaitTimeoutError(GrnsError):
+class WaitTimeoutError(GrnsError, TimeoutError):
     """The task did not end within the given time. It may still end."""
 
     exit_code = 6
