@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from grns.maintenance.scan_window import ScanWindow
-from grns.model import subjects
 from grns.nats import JetStream
 from grns.postgres.database import Database, Row
 from grns.runtime.service import PeriodicService
+from grns.tasks.announce import QueuedTask, announce_queued
 from grns.telemetry.service_signals import TasksPromoted
 
 _BATCH = 500
@@ -30,7 +30,8 @@ class RetryScheduler(PeriodicService):
         rows = await promote(self.database, _BATCH, self._scan_window.seconds())
         if rows:
             self.emit(TasksPromoted(len(rows)))
-            await self.transport.nudge(subjects.RELAY_NUDGE)
+            queued = [QueuedTask(row["workspace"], row["agent_type"], row["id"]) for row in rows]
+            await announce_queued(self.transport, queued)
         if len(rows) == _BATCH:
             return 0.0
         self._scan_window.note_end()
@@ -38,5 +39,5 @@ class RetryScheduler(PeriodicService):
 
 
 async def promote(database: Database, limit: int, scan_window_seconds: float | None) -> Sequence[Row]:
-    """Queue tasks that are due: rows of id, was_due_at, queued_reason."""
+    """Queue tasks that are due: rows of id, workspace, agent_type, was_due_at, queued_reason."""
     return await database.run("promote", limit, scan_window_seconds)

@@ -1,8 +1,9 @@
-"""Tell the relay, and one worker of the pool, of tasks that were submitted just now."""
+"""Tell the relay, and one worker of the pool, of tasks that were queued just now."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from grns.model import subjects
 from grns.nats import JetStream
@@ -12,11 +13,32 @@ from grns.tasks.submit import Prepared
 _MOST_NAMED = 8
 
 
+class QueuedTask(NamedTuple):
+    """A task that a worker of its pool may claim now."""
+
+    workspace: str
+    agent_type: str
+    id: str
+
+
 async def announce(transport: JetStream, created: Sequence[Prepared]) -> None:
-    """Send hints once the tasks have committed. A lost hint costs only time: the commands are in the log."""
-    if len(created) <= _MOST_NAMED:
-        for one in created:
-            said = one.submission
-            if not said.delay_seconds:
-                await transport.nudge(subjects.task_nudge(said.workspace, said.agent_type), one.id.encode())
+    """Send hints once tasks have been submitted and their transaction has committed."""
+    submissions = ((one.submission, one.id) for one in created)
+    queued = [
+        QueuedTask(said.workspace, said.agent_type, task_id)
+        for said, task_id in submissions
+        if not said.delay_seconds
+    ]
+    await announce_queued(transport, queued)
+
+
+async def announce_queued(transport: JetStream, queued: Sequence[QueuedTask]) -> None:
+    """Send hints of queued tasks. A lost hint costs only time: the commands are in the log.
+
+    The id of each task's command has to be `grns.command_id` of its event: the worker that claims the task
+    knows the command by it.
+    """
+    if len(queued) <= _MOST_NAMED:
+        for task in queued:
+            await transport.nudge(subjects.task_nudge(task.workspace, task.agent_type), task.id.encode())
     await transport.nudge(subjects.RELAY_NUDGE)

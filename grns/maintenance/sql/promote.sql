@@ -1,7 +1,9 @@
 -- Queues what is due: retries, and tasks that were handed in with a delay.
 -- $1 how many at most, $2 how far back to look, in seconds (null: everywhere)
 with locked as (
-    select t.id, t.status as was, t.next_attempt_at as was_due_at, gen_random_uuid() as event_id,
+    select t.id, t.status as was, t.next_attempt_at as was_due_at,
+        -- with room for the bit that makes its command's id of it
+        overlay(gen_random_uuid()::text placing '0' from 29)::uuid as event_id,
         -- a retry follows from its retry_scheduled event, a delayed task from its submitter
         case t.status when 'retry_wait' then t.last_message_id else t.causation_id end as led_here
     from grns.tasks t
@@ -29,9 +31,9 @@ logged as (
             'priority', p.priority, 'reason', p.queued_reason)
     from promoted p
     union all
-    select p.version, gen_random_uuid(), p.workspace, p.id, 'cmd.task.execute', p.attempt,
+    select p.version, grns.command_id(p.event_id), p.workspace, p.id, 'cmd.task.execute', p.attempt,
         p.agent_type || '.p' || p.priority, p.trace_id, p.led_here, null,
         json_build_object('task_id', p.id, 'target_agent_type', p.agent_type, 'reason', p.queued_reason)
     from promoted p
 )
-select p.id, p.was_due_at, p.queued_reason from promoted p
+select p.id, p.workspace, p.agent_type, p.was_due_at, p.queued_reason from promoted p

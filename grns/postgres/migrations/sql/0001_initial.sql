@@ -301,7 +301,7 @@ create function grns.message_id(batch text, place bigint) returns uuid language 
     select (batch || lpad(to_hex(place), 8, '0'))::uuid
 $$;
 
--- The id of the command that a submission's event goes with: the event's with the first of its last 32 bits set. A worker
+-- The id of the command that goes with a submission or with what is due, by its event: the event's with the first of its last 32 bits set. A worker
 -- that has claimed the task before its command came knows the command by it.
 create function grns.command_id(event uuid) returns uuid language sql immutable as $$
     select overlay(event::text placing '8' from 29)::uuid
