@@ -176,6 +176,7 @@ class Worker:
         await asyncio.gather(
             *(self._open_priority_subject(priority) for priority in subjects.PRIORITIES), self._open_shared()
         )
+        _log.info("worker_ready", agent_type=self._claimant.agent_type, slots=self._slots.size)
 
     async def _open_priority_subject(self, priority: int) -> None:
         buffer = self.prefetcher.buffer(priority)
