@@ -30,6 +30,8 @@ from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
 from grns.tasks import read
 from grns.tasks.announce import announce
+from grns.tasks.cancel import cancel
+from grns.tasks.redrive import redrive
 from grns.tasks.submit import Prepared, Preparer, Submissions, Submitted, prepare, submit_in
 from grns.tasks.submit_many import Bulk
 from grns.telemetry.signal import Emit
@@ -232,11 +234,14 @@ class Client:
     async def cancel_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
         """Cancel tasks; return the answer of `cancel` by id. Unknown ids are left out."""
         ids = [_known_id(task_id) for task_id in task_ids]
-        rows = await self._database.run("cancel", ids, _short(reason), self._workspace, self._actor)
-        for agent_id in {row["agent_id"] for row in rows if row["agent_id"] is not None}:
-            await self._transport.nudge(subjects.lease_nudge(agent_id))
-        await self._transport.nudge(subjects.RELAY_NUDGE)
-        return {row["id"]: row["answer"] for row in rows}
+        return await cancel(
+            self._database,
+            self._transport,
+            ids,
+            workspace=self._workspace,
+            actor=self._actor,
+            reason=_short(reason),
+        )
 
     async def redrive(self, task_id: str, *, reason: str | None = None) -> str:
         """Run a dead, failed or cancelled task again, with its attempts reset.
@@ -255,9 +260,14 @@ class Client:
     async def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
         """Redrive tasks; return the answer of `redrive` by id. Unknown ids are left out."""
         ids = [_known_id(task_id) for task_id in task_ids]
-        rows = await self._database.run("redrive", ids, self._workspace, self._actor, _short(reason))
-        await self._transport.nudge(subjects.RELAY_NUDGE)
-        return {row["id"]: row["answer"] for row in rows}
+        return await redrive(
+            self._database,
+            self._transport,
+            ids,
+            workspace=self._workspace,
+            actor=self._actor,
+            reason=_short(reason),
+        )
 
     async def history(self, task_id: str) -> list[LogEvent]:
         """Return the events of a task, in order."""

@@ -5,7 +5,7 @@ with wanted as (
 ),
 locked as (
     select t.id, t.status as was, t.discarded_at is not null as was_discarded, t.last_message_id as led_here,
-        gen_random_uuid() as event_id
+        overlay(gen_random_uuid()::text placing '0' from 29)::uuid as event_id  -- room for its command's bit
     from wanted w
     join grns.tasks t on t.id = w.id
     where t.workspace = $2
@@ -35,11 +35,11 @@ logged as (
             'fingerprint', case when r.was in ('dead', 'failed') and not r.was_discarded then r.fingerprint end)
     from redriven r
     union all
-    select r.version, gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute', r.attempt,
+    select r.version, grns.command_id(r.event_id), r.workspace, r.id, 'cmd.task.execute', r.attempt,
         r.agent_type || '.p' || r.priority, r.trace_id, r.event_id, null, null,
         json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'redriven')
     from redriven r
 )
-select r.id, 'redriven' as answer from redriven r
+select r.id, 'redriven' as answer, r.agent_type from redriven r
 union all
-select l.id, l.was from locked l where l.was not in ('dead', 'failed', 'cancelled')
+select l.id, l.was, null from locked l where l.was not in ('dead', 'failed', 'cancelled')
