@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from grns.errors import GrnsError, LeaseLostError, NotFoundError
+from grns.errors import LeaseLostError, NotFoundError
 
 _LONGEST_REQUEST_SECONDS = 10.0
 _IDLE_SECONDS = 3600.0
@@ -121,7 +121,7 @@ class LeaseRenewer:
             answer = self._renew(task.token, min(left, task.lease_seconds / 3, _LONGEST_REQUEST_SECONDS))
         except (LeaseLostError, NotFoundError):
             return "lost"
-        except GrnsError:  # away, or a key that was revoked: it may be mended before the lease is over
+        except Exception:  # away, or a key that was revoked: it may be mended before the lease is over
             self._hurry(task)
             return None
         if not isinstance(answer, dict) or "cancel_requested" not in answer:  # a proxy has answered

@@ -167,7 +167,8 @@ class _WorkerFactory:
             claims=self.claims,
             claimer=self.executor,
             slots=self.slots,
-            start=worker.start,
+            start=worker.prefetcher.start,
+            start_urgent=worker.start,
             last_delivery_at=lambda: worker.prefetcher.last_delivery_at,
             is_broker_failing=lambda: worker.is_broker_failing,
             after_seconds=settings.poll_after_seconds,
@@ -183,7 +184,7 @@ class _WorkerFactory:
             database=self.database,
             claimant=self.claimant,
             slots=self.slots,
-            start=worker.start,
+            start=worker.prefetcher.start,
             emit=self.emit,
         )
 

@@ -287,7 +287,7 @@ class Executor(Claimer):
     async def release(self, claim: Claim, reason: str) -> None:
         """Give a claimed task back before its handler has begun; the attempt does not count."""
         with self.leases.hold(claim):
-            await self._persist(partial(self._release, claim, reason))
+            await self._persist(partial(self._release, claim, reason, have_begun=False))
 
     async def _write_outcome(
         self, claim: Claim, outcome: Outcome, lease: Lease, context: Context
@@ -332,8 +332,8 @@ class Executor(Claimer):
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
-    async def _release(self, claim: Claim, reason: str) -> Finished:
-        verdict = (await self.finishes.release([claim], reason))[claim.id]
+    async def _release(self, claim: Claim, reason: str, *, have_begun: bool = True) -> Finished:
+        verdict = (await self.finishes.release([claim], reason, have_begun=have_begun))[claim.id]
         if verdict == "locked":
             raise UnavailableError(f"task {claim.id} is locked by another transaction")
         self.emit(AttemptReleased(claim.id, claim.attempt, claim.trace_id, verdict))

@@ -48,17 +48,24 @@ class Finishes:
         return _finished(rows[finish.event_id]) if rows else None
 
     async def release(
-        self, claims: Sequence[Claim], reason: str, *, event_ids: Sequence[UUID] = ()
+        self,
+        claims: Sequence[Claim],
+        reason: str,
+        *,
+        event_ids: Sequence[UUID] = (),
+        have_begun: bool = True,
     ) -> dict[str, str]:
         """Release attempts so that they do not count; return the verdict per task id.
 
         Args:
+            have_begun: Whether their handlers have begun. Of those, a task is forgiven only `max_attempts`.
             event_ids: Ids to look the release up by if its answer is lost. Defaults to random ids.
         """
         events = event_ids or [random_uuid() for _ in claims]
         rows = await self._database.run(
             "release", [claim.id for claim in claims], [claim.attempt for claim in claims],
             [claim.lease_id for claim in claims], events, reason, [claim.workspace for claim in claims],
+            have_begun,
         )  # fmt: skip
         ids = dict(zip(events, (claim.id for claim in claims), strict=True))
         return {ids[row["event_id"]]: row["verdict"] for row in rows}

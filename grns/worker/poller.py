@@ -34,6 +34,7 @@ class Poller:
         claimer: Claimer,
         slots: Slots,
         start: Callable[[Claim], None],
+        start_urgent: Callable[[Claim], None] | None = None,
         last_delivery_at: Callable[[], float],
         is_broker_failing: Callable[[], bool],
         after_seconds: float,
@@ -45,6 +46,7 @@ class Poller:
         self._claimer = claimer
         self._slots = slots
         self._start = start
+        self._start_urgent = start_urgent or start  # runs it although all slots are taken
         self._last_delivery_at = last_delivery_at
         self._is_broker_failing = is_broker_failing
         self._after_seconds = after_seconds
@@ -118,7 +120,7 @@ class Poller:
                 self._slots.give()
         for claim in claims:
             self._claimer.note_claim(claim, "poll", began_ns)
-            self._start(claim)
+            (self._start_urgent if is_urgent else self._start)(claim)
         if claims:
             self._emit(TasksPolled(len(claims)))
         return len(claims)

@@ -29,6 +29,7 @@ from grns.worker.slots import Slots
 _SHORT_SECONDS = 0.2
 _VERY_SHORT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 1.0  # of a task that was claimed ahead
+_NO_AHEAD_SECONDS = 30.0  # after one waited for longer
 _WEIGHT = 0.1
 _KEEP_AFTER_SECONDS = 1.0
 # Times the slots: what runs, what is being ended, as `Slots` lends, and what is claimed ahead; and with that
@@ -89,6 +90,7 @@ class Prefetcher:
         self._running: set[asyncio.Task[None]] = set()
         self._claims = 0  # under way
         self._mean_seconds = 2 * _SHORT_SECONDS
+        self._no_ahead_until = 0.0
         self._is_held = False
         self._is_closed = False
         self.last_delivery_at = time.monotonic()
@@ -139,8 +141,11 @@ class Prefetcher:
         What was claimed ahead and has been waiting is released: handlers take longer than was expected.
         """
         if self._release_claimed("no_slot", time.monotonic() - _LONGEST_WAIT_SECONDS):
-            self._mean_seconds = 2 * _SHORT_SECONDS  # what runs now is long: nothing more waits here for it
-            self._slots.ahead = 0
+            # What runs now is long: nothing more waits here for it.
+            self._mean_seconds, self._slots.ahead = 2 * _SHORT_SECONDS, 0
+            self._no_ahead_until = time.monotonic() + _NO_AHEAD_SECONDS
+            self._give_back_waiting()
+            self._fetch()
         latest = time.monotonic() - _KEEP_AFTER_SECONDS
         tokens = {waiting.delivery.token for waiting in self.waiting if waiting.kept is not None}
         for waiting in self.waiting:
@@ -160,13 +165,22 @@ class Prefetcher:
         """Start nothing more, and give back what waits."""
         self.hold()
         self._is_closed = True
-        while (least := self._least_urgent()) is not None:
-            self._give_back(least.waiting.pop())
+        self._give_back_waiting()
+
+    def start(self, claim: Claim) -> None:
+        """Run a claim for which a slot is taken, as soon as less handlers run than there are slots."""
+        if self._is_held:
+            self._release(claim, "shutdown")
+        elif self._slots.running < self._slots.size:
+            self._start(claim)
+        else:
+            self._claimed.append((claim, time.monotonic()))
 
     def note_run(self, seconds: float) -> None:
         """Take the duration of one run into the mean."""
         self._mean_seconds += _WEIGHT * (seconds - self._mean_seconds)
-        self._slots.ahead = self._slots.size if self._mean_seconds < _VERY_SHORT_SECONDS else 0
+        is_ahead = self._mean_seconds < _VERY_SHORT_SECONDS and time.monotonic() > self._no_ahead_until
+        self._slots.ahead = self._slots.size if is_ahead else 0
 
     @property
     def _is_eager(self) -> bool:
@@ -216,8 +230,8 @@ class Prefetcher:
                     break
         finally:
             self._claims -= 1
-        while not self._claims and not self._is_eager and (least := self._least_urgent()) is not None:
-            self._give_back(least.waiting.pop())
+        if not self._claims and not self._is_eager:
+            self._give_back_waiting()
         self._fetch()
 
     def _take(self) -> list[Prefetched]:
@@ -256,12 +270,7 @@ class Prefetcher:
         def start(claim: Claim) -> None:
             nonlocal slots
             slots -= 1
-            if self._is_held:
-                self._release(claim, "shutdown")
-            elif self._slots.running < self._slots.size:
-                self._start(claim)
-            else:
-                self._claimed.append((claim, time.monotonic()))
+            self.start(claim)
 
         try:
             await claim(start)
@@ -287,6 +296,10 @@ class Prefetcher:
             if depth != buffer.depth and buffer.consumer is not None:
                 buffer.depth = depth
                 buffer.consumer.set_depth(depth)
+
+    def _give_back_waiting(self) -> None:
+        while (least := self._least_urgent()) is not None:
+            self._give_back(least.waiting.pop())
 
     def _give_back(self, waiting: Prefetched) -> None:
         if waiting.kept is not None:

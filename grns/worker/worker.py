@@ -158,10 +158,8 @@ class Worker:
 
     def _release(self, claim: Claim, reason: str) -> None:
         """Give a claimed task back that has not begun, and its slot."""
-        self._slots.begin()
-        self._spawn(self._guard(self._executor.release(claim, reason))).add_done_callback(
-            lambda _: self._slots.end()
-        )
+        releasing = self._spawn(self._guard(self._executor.release(claim, reason)))
+        releasing.add_done_callback(lambda _: self._slots.give())
 
     async def _until_stopped(self, *loops: asyncio.Task[None]) -> None:
         stopping = asyncio.create_task(self._stopping.wait())

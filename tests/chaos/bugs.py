@@ -68,7 +68,7 @@ MUTANTS = (
     ),
     _walks("a release that spends the attempt", "release", "compare",
            "uncounted_attempts = t.uncounted_attempts + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end", "uncounted_attempts = t.uncounted_attempts"),
-    _walks("a release that forgives for ever", "release", "compare", "t.released < t.attempt_limit as is_forgiven", "true as is_forgiven"),
+    _walks("a release that forgives for ever", "release", "compare", "t.released < t.attempt_limit or not $7::boolean as is_forgiven", "true as is_forgiven"),
     _walks("retries that never end", "finish", "finish", "when t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'", ""),
     _walks("finish that ignores a request to cancel", "finish", "finish", "when t.cancel_requested_at is not null then 'cancelled'", ""),
     _walks("dead without a dead letter", "finish", "compare", "where f.status in ('failed', 'dead')", "where f.status = 'failed'"),
@@ -180,12 +180,12 @@ MUTANTS = (
     ),
     Mutant(
         "more handlers than slots", "tests", ("no more handlers than slots",),
-        (Edit("grns/worker/prefetcher.py", "elif self._slots.running < self._slots.size:", "elif True:"),),
+        (Edit("grns/worker/prefetcher.py", "        elif self._slots.running < self._slots.size:\n            self._start(claim)", "        elif True:\n            self._start(claim)"),),
         "tests/worker/test_prefetcher.py::test_while_tasks_are_very_short_as_many_as_slots_are_claimed_ahead_and_wait",
     ),
     Mutant(
         "claimed ahead and never given back", "tests", ("assert [] == [",),
-        (Edit("grns/worker/prefetcher.py", '        self._release_claimed("no_slot", time.monotonic() - _LONGEST_WAIT_SECONDS)\n', ""),),
+        (Edit("grns/worker/prefetcher.py", 'if self._release_claimed("no_slot", time.monotonic() - _LONGEST_WAIT_SECONDS):', "if False:"),),
         "tests/worker/test_prefetcher.py::test_tasks_that_are_claimed_ahead_and_wait_for_long_are_released",
     ),
     Mutant(

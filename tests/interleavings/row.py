@@ -81,14 +81,14 @@ def finish(row: Row, verb: Verb) -> Change:
 
 
 @cache
-def release(row: Row) -> Change:
-    """Give back an attempt that owns the task: uncounted_attempts, but not for ever."""
+def release(row: Row, *, has_begun: bool = True) -> Change:
+    """Give back an attempt that owns the task: uncounted, but one that has begun not for ever."""
     if row.is_cancel_requested:
         return _move(row, Status.CANCELLED, "release")
-    if row.released < row.limit:
+    if not has_begun or row.released < row.limit:
         return _move(
             row, Status.QUEUED, "release",
-            uncounted_attempts=row.uncounted_attempts + 1, released=row.released + 1,
+            uncounted_attempts=row.uncounted_attempts + 1, released=row.released + has_begun,
         )  # fmt: skip
     return _move(row, Status.DEAD if is_spent(row) else Status.QUEUED, "release")
 

@@ -124,9 +124,14 @@ class Walks:
     async def _release(self, walks: list[Walk]) -> None:
         numbers = {walk.task_id: walk.held(self._chance) for walk in self._claimed(walks)}
         held = [walk.claims[numbers[walk.task_id] - 1] for walk in self._claimed(walks)]
-        verdicts = await release(self._database, *held)
+        has_begun = self._chance.random() < 0.7
+        verdicts = await release(self._database, *held, have_begun=has_begun)
         for walk in self._claimed(walks):
-            change = model.release(walk.row) if self._owns(walk, numbers[walk.task_id]) else None
+            change = (
+                model.release(walk.row, has_begun=has_begun)
+                if self._owns(walk, numbers[walk.task_id])
+                else None
+            )
             assert verdicts[walk.task_id] == (change.row.status if change else "lost")
             walk.note(change)
 

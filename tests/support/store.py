@@ -213,9 +213,9 @@ async def finish(database: Database, claim: Claim, verb: Verb = Verb.SUCCEED) ->
     return await Finishes(database, batch_limit=10).finish(ending(claim, verb))
 
 
-async def release(database: Database, *claims: Claim) -> dict[str, str]:
+async def release(database: Database, *claims: Claim, have_begun: bool = True) -> dict[str, str]:
     """Give attempts back."""
-    return await Finishes(database, batch_limit=10).release(claims, "shutdown")
+    return await Finishes(database, batch_limit=10).release(claims, "shutdown", have_begun=have_begun)
 
 
 async def cancel(database: Database, *ids: str, reason: str = "not needed") -> dict[str, str]:

@@ -253,6 +253,19 @@ async def test_a_claim_that_is_released_before_it_begins_counts_no_attempt(
     assert stage.executor.leases.free_slots == 4
 
 
+async def test_claims_that_never_begin_are_released_as_often_as_it_takes(
+    stage: Stage, shared: Database
+) -> None:
+    task_id = (await submit(shared, max_attempts=1)).id
+    for number in range(1, 6):
+        await stage.executor.claim_hinted([task_id], stage.started.append)
+        await stage.executor.release(stage.started[-1], "no_slot")
+        row = await row_of(shared, task_id)
+        assert (row["status"], row["uncounted_attempts"], row["released"]) == ("queued", number, 0)
+    await stage.handle(await command_of(shared, task_id))
+    assert (await row_of(shared, task_id))["status"] == "succeeded"
+
+
 async def test_while_an_end_is_written_its_slot_is_somebody_elses(stage: Stage, shared: Database) -> None:
     """No handler runs in it any more: the next one need not wait until Postgres has answered."""
     task_id = (await submit(shared)).id

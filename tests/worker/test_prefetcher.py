@@ -410,6 +410,33 @@ async def test_tasks_that_are_claimed_ahead_and_wait_for_long_are_released(stage
     assert late.settled == ["nak"], "nothing more waits for these"
     await stage.end("a", "b")
     assert stage.started == ["a", "b"]
+    await stage.be_very_quick()
+    assert stage.slots.ahead == 0, "not for a while"
+
+
+async def test_when_claimed_tasks_are_released_what_waits_is_given_back(stage: Stage) -> None:
+    await stage.be_very_quick()
+    commands = stage.receive(stage.urgent, *"abcdef")
+    await stage.settle()
+    stage.prefetcher._claimed = deque((claim, since - 1.1) for claim, since in stage.prefetcher._claimed)
+    stage.prefetcher.keep_waiting()
+    await stage.settle()
+    assert [command.settled for command in commands] == [["ack"]] * 4 + [["nak"]] * 2
+    assert stage.urgent[0].held == 0
+
+
+async def test_claims_of_others_wait_for_a_slot_while_handlers_run_in_all(stage: Stage) -> None:
+    """The poller had taken its slots before the prefetcher claimed ahead."""
+    await stage.be_very_quick()
+    stage.slots.take(2)
+    stage.receive(stage.urgent, "a", "b")
+    await stage.settle()
+    assert stage.slots.running == 2
+    for name in ("polled-1", "polled-2"):
+        stage.prefetcher.start(owned(name))
+    assert (stage.started, stage.slots.running) == (["a", "b"], 2)
+    await stage.end("a", "b")
+    assert (stage.started, stage.slots.running) == (["a", "b", "polled-1", "polled-2"], 2)
 
 
 async def test_tasks_that_are_claimed_ahead_are_released_at_the_end(stage: Stage) -> None:
