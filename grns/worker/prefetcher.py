@@ -221,9 +221,8 @@ class Prefetcher:
             while True:
                 if batch := self._take():
                     await self._claim_batch(batch)
-                    await asyncio.sleep(
-                        0
-                    )  # very short tasks end now: the next statement claims for their slots
+                    # Very short tasks end now: the next statement claims for their slots.
+                    await asyncio.sleep(0)
                 elif task_ids := self._take_hinted():
                     await self._in_slots(len(task_ids), partial(self._claim_hinted, task_ids))
                 else:
