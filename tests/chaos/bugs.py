@@ -68,7 +68,11 @@ MUTANTS = (
     ),
     _walks("a release that spends the attempt", "release", "compare",
            "uncounted_attempts = t.uncounted_attempts + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end", "uncounted_attempts = t.uncounted_attempts"),
-    _walks("a release that forgives for ever", "release", "compare", "t.released < t.attempt_limit or not $7::boolean as is_forgiven", "true as is_forgiven"),
+    Mutant(
+        "a release that forgives for ever", "tests", ("('queued', 3)",),
+        (_sql("release", "t.released < t.attempt_limit or not $7::boolean as is_forgiven", "true as is_forgiven"),),
+        "tests/worker/test_executor.py::test_claims_that_have_begun_are_forgiven_as_often_as_the_task_may_be_attempted",
+    ),
     _walks("retries that never end", "finish", "finish", "when t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'", ""),
     _walks("finish that ignores a request to cancel", "finish", "finish", "when t.cancel_requested_at is not null then 'cancelled'", ""),
     _walks("dead without a dead letter", "finish", "compare", "where f.status in ('failed', 'dead')", "where f.status = 'failed'"),

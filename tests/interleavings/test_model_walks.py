@@ -124,7 +124,7 @@ class Walks:
     async def _release(self, walks: list[Walk]) -> None:
         numbers = {walk.task_id: walk.held(self._chance) for walk in self._claimed(walks)}
         held = [walk.claims[numbers[walk.task_id] - 1] for walk in self._claimed(walks)]
-        has_begun = self._chance.random() < 0.7
+        has_begun = self._chance.random() < 0.9
         verdicts = await release(self._database, *held, have_begun=has_begun)
         for walk in self._claimed(walks):
             change = (

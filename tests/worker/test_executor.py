@@ -266,6 +266,19 @@ async def test_claims_that_never_begin_are_released_as_often_as_it_takes(
     assert (await row_of(shared, task_id))["status"] == "succeeded"
 
 
+async def test_claims_that_have_begun_are_forgiven_as_often_as_the_task_may_be_attempted(
+    stage: Stage, shared: Database
+) -> None:
+    task_id = (await submit(shared, max_attempts=2)).id
+    seen: list[tuple[str, int]] = []
+    for _ in range(4):
+        await stage.executor.claim_hinted([task_id], stage.started.append)
+        await stage.executor.finishes.release([stage.started[-1]], "shutdown")
+        row = await row_of(shared, task_id)
+        seen.append((row["status"], row["uncounted_attempts"]))
+    assert seen == [("queued", 1), ("queued", 2), ("queued", 2), ("dead", 2)]
+
+
 async def test_while_an_end_is_written_its_slot_is_somebody_elses(stage: Stage, shared: Database) -> None:
     """No handler runs in it any more: the next one need not wait until Postgres has answered."""
     task_id = (await submit(shared)).id
