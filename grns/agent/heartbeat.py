@@ -121,7 +121,7 @@ class LeaseRenewer:
             answer = self._renew(task.token, min(left, task.lease_seconds / 3, _LONGEST_REQUEST_SECONDS))
         except (LeaseLostError, NotFoundError):
             return "lost"
-        except Exception:  # away, or a key that was revoked: it may be mended before the lease is over
+        except Exception:  # the API is away, or the key was revoked: ask again while the lease lasts
             self._hurry(task)
             return None
         if not isinstance(answer, dict) or "cancel_requested" not in answer:  # a proxy has answered
