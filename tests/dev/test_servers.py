@@ -533,6 +533,21 @@ def test_root_without_namespaces_gets_advice(
 
 
 @only_root
+@only_linux
+def test_advice_says_why_a_namespace_is_refused(hidden_programs: Path, tmp_path: Path) -> None:
+    script = f"""
+from pathlib import Path
+from grns.dev.servers import LocalPostgres
+Path("/proc/sys/user/max_user_namespaces").write_text("0")
+LocalPostgres(Path({str(tmp_path / "postgres")!r}), bin_directory=Path({str(hidden_programs)!r})).start()
+"""
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", script]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "cannot enter a user namespace" in refused.stderr
+    assert "run as another user" in refused.stderr
+
+
+@only_root
 def test_a_cluster_changes_hands_with_its_place(open_path: Path) -> None:
     with LocalPostgres(open_path / "postgres") as postgres:
         asyncio.run(remember(postgres.url, "hello"))

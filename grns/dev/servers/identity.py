@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
+from grns.dev.servers import user_namespace
 from grns.errors import LocalServerError
 
 _SEARCH, _READ_AND_SEARCH = 0o1, 0o5
-_CLONE_NEWUSER = 0x10000000
 _DEBIAN = Path("/usr/lib/postgresql")
 _ADVICE = "run: pip install 'grns[dev]'"
 
@@ -52,35 +50,17 @@ class Identity:
                 os.lchown(os.path.join(directory, name), self.uid, self.gid)
         os.lchown(tree, self.uid, self.gid)  # last: an interrupted walk is repeated at the next start
 
-    def entry(self) -> Callable[[], None] | None:
-        """Return the function that enters the user namespace between fork and exec; None without one."""
+    def command(self, command: list[str]) -> list[str]:
+        """Return the command line that runs `command` in the user namespace; `command` itself without one."""
         if self.seen_as is None:
-            return None
+            return command
         inner_uid, inner_gid = self.seen_as
-        # Loaded here: after the fork, a lock of the loader could be held by a thread that does not exist.
-        unshare = getattr(ctypes.CDLL(None, use_errno=True), "unshare", None)
-
-        def enter() -> None:
-            if unshare is None or unshare(_CLONE_NEWUSER) != 0:
-                raise OSError(ctypes.get_errno(), "no user namespace")
-            _write("/proc/self/setgroups", "deny")
-            _write("/proc/self/uid_map", f"{inner_uid} {self.uid} 1")
-            _write("/proc/self/gid_map", f"{inner_gid} {self.gid} 1")
-
-        return enter
+        return user_namespace.wrapped(command, uid=(inner_uid, self.uid), gid=(inner_gid, self.gid))
 
     def _may(self, path: Path, need: int) -> bool:
         facts = path.stat()
         shift = 6 if facts.st_uid == self.uid else 3 if facts.st_gid == self.gid else 0
         return (facts.st_mode >> shift) & need == need
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
 
 
 def current() -> Identity:
@@ -122,11 +102,10 @@ def choose(programs: Path, data: Path) -> Identity:
 
 def _obstacle(identity: Identity) -> str | None:
     """Return why no process can run as this identity; None if one can."""
-    try:
-        subprocess.run(["/bin/true"], preexec_fn=identity.entry(), check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        return repr(error)
-    return None
+    tried = subprocess.run(
+        identity.command(["/bin/true"]), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    return tried.stderr.strip() or f"exit status {tried.returncode}" if tried.returncode != 0 else None
 
 
 def postgres_directory(explicit: Path | None = None) -> Path:

@@ -176,7 +176,7 @@ class Process:
         identity = self._identity
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                self._command,
+                identity.command(self._command),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -185,7 +185,6 @@ class Process:
                 user=identity.uid if identity.switches else None,
                 group=identity.gid if identity.switches else None,
                 extra_groups=[] if identity.switches else None,
-                preexec_fn=identity.entry(),
                 start_new_session=True,  # Ctrl-C is for this process, which ends its children in order
             )
 
