@@ -1,7 +1,8 @@
-"""`make model`: every interleaving of two tasks, two workers, two attempts and two faults.
+"""`make model`: every interleaving of two tasks, two workers, two attempts and two faults, and of a relay.
 
 Attempts succeed or ask for a retry; faults are crashes, lost acks, redeliveries, leases that run out and the
-broker's loss. Release, cancel and redrive are in the walks that `test_model_walks.py` takes on Postgres.
+broker's loss. Faults of the relay are refusals, lost answers, late arrivals and crashes. Release, cancel and
+redrive are in the walks that `test_model_walks.py` takes on Postgres.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.interleavings.explore import Exploration, explore
+from tests.interleavings.explore import Exploration, Model, State, explore
+from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.row import Violation
-from tests.interleavings.variants import VARIANTS, find
-from tests.interleavings.world import Rules, begin
+from tests.interleavings.variants import RELAY_VARIANTS, VARIANTS, find
+from tests.interleavings.world import Rules, begin, model
 
 _WORLDS = "{task.description}: {task.completed:,} worlds, {task.fields[steps]:,} steps"
 
@@ -24,33 +26,45 @@ _WORLDS = "{task.description}: {task.completed:,} worlds, {task.fields[steps]:,}
 def main() -> int:
     """Explore, then let each variant be found; returns the exit code."""
     console = Console()
-    began = time.monotonic()
-    with Progress(
-        SpinnerColumn(), TextColumn(_WORLDS), TimeElapsedColumn(), console=console, transient=True
-    ) as progress:
-        bar = progress.add_task("exploring", total=None, steps=0)
+    try:
+        without = Rules(has_hints=False)
+        start = begin(2, 2, 2, 2, has_hints=False)
+        _explore(console, "2 tasks x 2 workers x 2 attempts x 2 faults", start, model(without))
+        for numbers in ((2, 1, 2, 1), (1, 2, 3, 3)):
+            title = "{} tasks x {} workers x {} attempts x {} faults, with hints".format(*numbers)
+            _explore(console, title, begin(*numbers), model(Rules()))
+        for tasks in ((0, 0, 1, 0, 1), (0, 1, 0, 0, 1)):
+            relay = begin_relay(tasks, faults=2)
+            _explore(console, f"a relay, rows of tasks {tasks}, 2 faults", relay, relay_model(RelayRules()))
+    except Violation as error:
+        console.print(f"violated: {error}", markup=False)
+        return 1
+    return _show_variants(console)
 
-        def tell(seen: Exploration) -> None:
+
+def _explore(console: Console, title: str, start: State, rules: Model[State]) -> None:
+    began = time.monotonic()
+    columns = SpinnerColumn(), TextColumn(_WORLDS), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task(f"exploring {title}", total=None, steps=0)
+
+        def tell(seen: Exploration[State]) -> None:
             progress.update(bar, completed=len(seen.parents), steps=seen.steps)
 
-        try:
-            seen = explore(begin(2, 2, 2, 2), Rules(), tell)
-        except Violation as error:
-            console.print(f"violated: {error}", markup=False)
-            return 1
+        seen = explore(start, rules, tell)
     console.print(
-        f"2 tasks x 2 workers x 2 attempts x 2 faults: {seen.worlds:,} worlds, {seen.steps:,} steps, "
-        f"{seen.ends} ends, at most {seen.deepest - 1} steps from the first world; nothing violated, "
-        f"nothing stuck ({time.monotonic() - began:.0f} s)"
+        f"{title}: {seen.worlds:,} worlds, {seen.steps:,} steps, {seen.ends} ends, at most"
+        f" {seen.deepest - 1} steps from the first world; nothing violated, nothing stuck"
+        f" ({time.monotonic() - began:.0f} s)"
     )
-    return _show_variants(console)
 
 
 def _show_variants(console: Console) -> int:
     table = Table("built wrongly", "steps", "what the model finds")
-    found = {variant: find(variant) for variant in VARIANTS}
+    names = VARIANTS | RELAY_VARIANTS
+    found = {variant: find(variant) for variant in names}
     for variant, way in found.items():
-        table.add_row(VARIANTS[variant], str(len(way) - 2), "\n".join(way[:-1]) if way else "NOTHING")
+        table.add_row(names[variant], str(len(way) - 2), "\n".join(way[:-1]) if way else "NOTHING")
     console.print(table)
     return 0 if all(found.values()) else 1
 

@@ -8,17 +8,31 @@ import pytest
 
 from grns.model.outcome import Verb
 from tests.interleavings.explore import explore
+from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.row import Violation, claim, finish, reap, submit
-from tests.interleavings.variants import VARIANTS, find
-from tests.interleavings.world import Rules, begin
+from tests.interleavings.variants import RELAY_VARIANTS, VARIANTS, find
+from tests.interleavings.world import Rules, begin, model
 
 
-@pytest.mark.parametrize(("tasks", "workers", "faults"), [(2, 1, 1), (1, 2, 2), (2, 2, 0)])
-def test_nothing_is_violated_and_nothing_is_stuck(tasks: int, workers: int, faults: int) -> None:
-    seen = explore(begin(tasks, workers, 2, faults), Rules())
+@pytest.mark.parametrize(
+    ("tasks", "workers", "faults", "has_hints"),
+    [(2, 1, 1, False), (1, 2, 2, True), (2, 2, 0, False)],
+)
+def test_nothing_is_violated_and_nothing_is_stuck(
+    tasks: int, workers: int, faults: int, has_hints: bool
+) -> None:
+    start = begin(tasks, workers, 2, faults, has_hints=has_hints)
+    seen = explore(start, model(Rules(has_hints=has_hints)))
     assert seen.worlds > 1000
     assert seen.steps > seen.worlds
     assert seen.ends > 2, "all succeeded, all dead, and some of both"
+
+
+@pytest.mark.parametrize("tasks", [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)])
+def test_of_each_task_the_relay_publishes_every_row_in_order(tasks: tuple[int, ...]) -> None:
+    seen = explore(begin_relay(tasks, faults=2), relay_model(RelayRules()))
+    assert seen.worlds > 1000
+    assert seen.ends > 2
 
 
 @pytest.mark.parametrize(
@@ -26,22 +40,28 @@ def test_nothing_is_violated_and_nothing_is_stuck(tasks: int, workers: int, faul
     [
         ("fences_attempt", "attempt 1 of task 0 writes while attempt 2 runs", 4),
         ("has_log", "not all is done", 3),
-        ("buries", "task 0 is at attempt 3 of 2", 6),
-        ("has_floor", "not all is done", 3),
+        ("ends_spent", "task 0 is at attempt 3 of 2", 6),
+        ("polls", "not all is done", 3),
         ("has_new_ids", "it knows its id", 6),
+        ("knows_hinted", "command 1 of task 0 is acked for that of attempt 2", 5),
+        ("awaits_waves", "row 0 arrives behind row 2 of its task", 8),
+        ("keeps_followers", "row 0 arrives behind row 2 of its task", 10),
+        ("marks_answered", "[0] count as published and are not", 3),
+        ("reads_unpublished", "not all is done", 11),
     ],
 )
 def test_what_is_built_wrongly_is_found_by_the_shortest_way(
     variant: str, violated: str, at_most: int
 ) -> None:
-    said, *steps, world = find(variant)
+    said, *steps, state = find(variant)
     assert violated in said
     assert 0 < len(steps) <= at_most
-    assert world.strip().startswith("World(")
+    assert state.strip().startswith(("World(", "Relay("))
 
 
 def test_each_rule_has_its_variant() -> None:
-    assert {rule.name for rule in dataclasses.fields(Rules)} == set(VARIANTS)
+    rules = {rule.name for kind in (Rules, RelayRules) for rule in dataclasses.fields(kind)}
+    assert rules - {"has_hints"} == {*VARIANTS, *RELAY_VARIANTS}
 
 
 def test_what_is_not_in_the_table_cannot_be_done() -> None:

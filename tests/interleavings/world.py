@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from grns.model.outcome import Verb
 from grns.model.task import TERMINAL, Status
 from tests.interleavings import row as statements
+from tests.interleavings.explore import Model
 from tests.interleavings.row import Change, Row, Violation
 
 GOT, RUNS = range(2)
-EVENT, COMMAND = "e", "c"
+EVENT = 0
 _SLOTS = 2
 _MOST_COPIES = 2
 _VERBS = (Verb.SUCCEED, Verb.RETRY)
@@ -24,20 +26,23 @@ class Rules:
 
     fences_attempt: bool = True  # else the guard asks for the owner alone
     has_log: bool = True  # else messages are published after the commit, from memory
-    has_floor: bool = True  # else a task runs only if its command arrives
-    buries: bool = True  # else the reaper queues again however many attempts were spent
+    polls: bool = True  # else a task runs only if its command arrives
+    ends_spent: bool = True  # else the reaper queues again however many attempts were spent
     has_new_ids: bool = True  # else a task's later commands carry the message id of the first
+    has_hints: bool = True  # else no worker is told of what was queued; that is slower, and not wrong
+    knows_hinted: bool = True  # else a worker takes any command of a hinted task for that of its hint
 
 
-class Road(NamedTuple):
-    """What is on its way for one task."""
+class Delivery(NamedTuple):
+    """What is on its way for one task. A command is named by the attempt that it was queued for."""
 
     # Written, not published, in order. Nothing that can happen depends on when an event goes out,
     # so a log leaves them out; where there is none, they can be forgotten, and are here.
-    log: str = ""
-    copies: int = 0  # of its commands, in the stream
-    is_known: bool = False  # does the broker remember the id of one of its commands?
+    log: tuple[int, ...] = ()
+    copies: tuple[int, ...] = ()  # of its commands, in the stream
+    known: int = 0  # the last command whose id the broker remembers
     is_torn: bool = False  # a message of it is gone for good
+    has_hint: bool = False  # it was queued, and its hint has reached no worker
 
 
 class Hold(NamedTuple):
@@ -46,14 +51,15 @@ class Hold(NamedTuple):
     task: int
     stage: int
     attempt: int
-    has_copy: bool
+    copy: int  # the command that is not acknowledged yet; 0 where there is none
+    is_hinted: bool = False  # the command of this attempt was not met yet
 
 
 class World(NamedTuple):
     """Everything there is. A worker's holds are sorted, `faults` says how many may still happen."""
 
     rows: tuple[Row, ...]
-    roads: tuple[Road, ...]
+    deliveries: tuple[Delivery, ...]
     workers: tuple[tuple[Hold, ...], ...]
     faults: int
 
@@ -61,51 +67,55 @@ class World(NamedTuple):
 Step = tuple[str, World]
 
 
-def begin(tasks: int, workers: int, attempts: int, faults: int) -> World:
+def begin(tasks: int, workers: int, attempts: int, faults: int, *, has_hints: bool = True) -> World:
     """Return the world just after the tasks were submitted."""
     submitted = statements.submit(attempts)
-    road = Road(log=COMMAND)
-    return World((submitted.row,) * tasks, (road,) * tasks, ((),) * workers, faults)
+    delivery = Delivery(log=(1,), has_hint=has_hints)
+    return World((submitted.row,) * tasks, (delivery,) * tasks, ((),) * workers, faults)
 
 
-def is_at_rest(world: World) -> bool:
+def model(rules: Rules) -> Model[World]:
+    """Return the model of a protocol that is built by `rules`."""
+    return Model(partial(_steps, rules), partial(_faults, rules), _distance, _is_at_rest)
+
+
+def _is_at_rest(world: World) -> bool:
     """Say whether all has come to its end, as it should: nothing runs, nothing is owed to anybody."""
     return all(row.status in TERMINAL for row in world.rows) and all(
-        not road.log and not road.is_torn for road in world.roads
+        not delivery.log and not delivery.is_torn for delivery in world.deliveries
     )
 
 
-def distance(world: World) -> int:
-    """Return a number that each step without a fault makes smaller: there is no way round in circles."""
+def _distance(world: World) -> int:
     far = 0
     for task, row in enumerate(world.rows):
         far += statements.distance(row)
         if row.lease:
             far += row.is_over if _is_held(world, task, row) else 2 - row.is_over
-    for road in world.roads:
-        far += 42 * len(road.log) + 21 * road.copies
+    for delivery in world.deliveries:
+        far += 42 * len(delivery.log) + 21 * len(delivery.copies) + delivery.has_hint
     for holds in world.workers:
         for hold in holds:
-            far += 19 - 5 * hold.stage + hold.has_copy
+            far += 19 - 5 * hold.stage + bool(hold.copy)
     return far
 
 
-def steps(world: World, rules: Rules) -> Iterator[Step]:
-    """Say what may happen next, if nothing goes wrong."""
-    for task, road in enumerate(world.roads):
-        if road.log:
+def _steps(rules: Rules, world: World) -> Iterator[Step]:
+    for task, delivery in enumerate(world.deliveries):
+        if delivery.log:
             yield from _relay(world, rules, task)
     for worker, holds in enumerate(world.workers):
         if len(holds) < _SLOTS:
             yield from _take(world, rules, worker)
         for hold in holds:
             yield from _work(world, rules, worker, hold)
-    for task, row in enumerate(world.rows):
+    for task, (row, delivery) in enumerate(zip(world.rows, world.deliveries, strict=True)):
         yield from _look_after(world, rules, task, row)
+        if delivery.has_hint:
+            yield f"nobody is told of task {task}", _with_delivery(world, task, has_hint=False)
 
 
-def faults(world: World, rules: Rules) -> Iterator[Step]:
-    """Say what may go wrong next."""
+def _faults(rules: Rules, world: World) -> Iterator[Step]:
     if not world.faults:
         return
     hurt = world._replace(faults=world.faults - 1)
@@ -114,41 +124,65 @@ def faults(world: World, rules: Rules) -> Iterator[Step]:
         if holds:
             yield f"worker {worker} dies", _kill(hurt, worker)
         for hold in holds:
-            if hold.has_copy:  # with others in one message, of which some had no room
+            if hold.copy:  # with others in one message, of which some had no room
                 yield f"worker {worker} gives back task {hold.task}", _given_back(hurt, worker, hold)
-    for task, (row, road) in enumerate(zip(world.rows, world.roads, strict=True)):
-        if road.is_known and road.copies < _MOST_COPIES:
-            yield f"a command of task {task} comes again", _with_road(hurt, task, copies=road.copies + 1)
+    for task, (row, delivery) in enumerate(zip(world.rows, world.deliveries, strict=True)):
+        if delivery.known and len(delivery.copies) < _MOST_COPIES:
+            copies = _with_copy(delivery.copies, delivery.known)
+            yield f"a command of task {task} comes again", _with_delivery(hurt, task, copies=copies)
         if row.lease and not row.is_over and _is_held(world, task, row):
             yield f"the lease of task {task} runs out", _with_row(hurt, task, row._replace(is_over=True))
-        if road.log and not rules.has_log:
-            torn = _with_road(hurt, task, log="", is_torn=True)
+        if delivery.log and not rules.has_log:
+            torn = _with_delivery(hurt, task, log=(), is_torn=True)
             yield f"whoever owes messages of task {task} dies", torn
 
 
 def _relay(world: World, rules: Rules, task: int) -> Iterator[Step]:
-    road = world.roads[task]
-    rest = road.log[1:]
-    if road.log[0] != COMMAND:
-        yield f"an event of task {task} is published", _with_road(world, task, log=rest)
-    elif road.is_known and not rules.has_new_ids:
+    delivery = world.deliveries[task]
+    command, rest = delivery.log[0], delivery.log[1:]
+    if command == EVENT:
+        yield f"an event of task {task} is published", _with_delivery(world, task, log=rest)
+    elif delivery.known and not rules.has_new_ids:
         raise Violation(f"the broker drops a new command of task {task}: it knows its id")
     else:
-        sent = _with_road(world, task, log=rest, copies=road.copies + 1, is_known=True)
-        yield f"a command of task {task} is published", sent
+        copies = tuple(sorted((*delivery.copies, command)))
+        sent = _with_delivery(world, task, log=rest, copies=copies, known=command)
+        yield f"command {command} of task {task} is published", sent
 
 
 def _take(world: World, rules: Rules, worker: int) -> Iterator[Step]:
-    for task, (row, road) in enumerate(zip(world.rows, world.roads, strict=True)):
-        if road.copies:
-            fetched = _with_road(world, task, copies=road.copies - 1)
-            yield f"worker {worker} gets task {task}", _with_hold(fetched, worker, Hold(task, GOT, 0, True))
-        if rules.has_floor and row.status is Status.QUEUED:
-            change = statements.claim(row, worker + 1)
-            if change is not None:
-                claimed = _changed(world, rules, task, change)
-                hold = Hold(task, RUNS, change.row.attempt, False)
-                yield f"worker {worker} finds task {task}", _with_hold(claimed, worker, hold)
+    for task, (row, delivery) in enumerate(zip(world.rows, world.deliveries, strict=True)):
+        for command in set(delivery.copies):
+            yield _met(world, rules, worker, task, command)
+        change = statements.claim(row, worker + 1) if row.status is Status.QUEUED else None
+        if delivery.has_hint:
+            taken = _with_delivery(world, task, has_hint=False)
+            if change is None:
+                yield f"worker {worker} is told of task {task} too late", taken
+            else:
+                hold = Hold(task, RUNS, change.row.attempt, 0, is_hinted=True)
+                claimed = _with_hold(_changed(taken, rules, task, change), worker, hold)
+                yield f"worker {worker} is told of task {task} and claims it", claimed
+        if rules.polls and change is not None:
+            claimed = _changed(world, rules, task, change)
+            hold = Hold(task, RUNS, change.row.attempt, 0)
+            yield f"worker {worker} finds task {task}", _with_hold(claimed, worker, hold)
+
+
+def _met(world: World, rules: Rules, worker: int, task: int, command: int) -> Step:
+    """Give a command to a worker, which acknowledges that of a task it was told of without asking."""
+    copies = list(world.deliveries[task].copies)
+    copies.remove(command)
+    fetched = _with_delivery(world, task, copies=tuple(copies))
+    for hold in world.workers[worker]:
+        if hold.task == task and hold.is_hinted and (hold.attempt == command or not rules.knows_hinted):
+            if hold.attempt != command:
+                raise Violation(
+                    f"command {command} of task {task} is acked for that of attempt {hold.attempt}"
+                )
+            known = _with_hold(_without_hold(fetched, worker, hold), worker, hold._replace(is_hinted=False))
+            return f"worker {worker} acks the command of task {task} that it was told of", known
+    return f"worker {worker} gets task {task}", _with_hold(fetched, worker, Hold(task, GOT, 0, command))
 
 
 def _work(world: World, rules: Rules, worker: int, hold: Hold) -> Iterator[Step]:
@@ -165,8 +199,8 @@ def _work(world: World, rules: Rules, worker: int, hold: Hold) -> Iterator[Step]
         )
         if row.status is Status.RETRY_WAIT:
             yield f"worker {worker} acks what is not due", _without_hold(world, worker, hold)
-    elif hold.has_copy:
-        acked = _with_hold(_without_hold(world, worker, hold), worker, hold._replace(has_copy=False))
+    elif hold.copy:
+        acked = _with_hold(_without_hold(world, worker, hold), worker, hold._replace(copy=0))
         yield f"worker {worker} acks task {task}", acked
     else:
         yield from _end(world, rules, worker, hold)
@@ -195,7 +229,7 @@ def _look_after(world: World, rules: Rules, task: int, row: Row) -> Iterator[Ste
         yield f"the lease of task {task} is over", _with_row(world, task, row._replace(is_over=True))
     change = statements.reap(row)
     if change is not None:
-        if not rules.buries and statements.is_spent(row):
+        if not rules.ends_spent and statements.is_spent(row):
             change = statements.reap(row._replace(limit=row.limit + row.attempt)) or change
             change = Change(change.row._replace(limit=row.limit), change.line)
         yield f"task {task} is reaped", _changed(world, rules, task, change)
@@ -223,17 +257,20 @@ def _changed(world: World, rules: Rules, task: int, change: Change) -> World:
     if change.row.attempt - change.row.uncounted_attempts > change.row.limit:
         raise Violation(f"task {task} is at attempt {change.row.attempt} of {change.row.limit}")
     world = _with_row(world, task, change.row)
-    messages = EVENT * (not rules.has_log) + COMMAND * bool(change.line.command)
-    return _with_road(world, task, log=world.roads[task].log + messages) if messages else world
+    delivery = world.deliveries[task]
+    log = delivery.log if rules.has_log else (*delivery.log, EVENT)
+    if change.line.command:
+        return _with_delivery(world, task, log=(*log, change.row.attempt + 1), has_hint=rules.has_hints)
+    return _with_delivery(world, task, log=log) if log != delivery.log else world
 
 
 def _with_row(world: World, task: int, row: Row) -> World:
     return World((*world.rows[:task], row, *world.rows[task + 1 :]), *world[1:])
 
 
-def _with_road(world: World, task: int, **changes: Any) -> World:
-    road = world.roads[task]._replace(**changes)
-    return World(world.rows, (*world.roads[:task], road, *world.roads[task + 1 :]), *world[2:])
+def _with_delivery(world: World, task: int, **changes: Any) -> World:
+    delivery = world.deliveries[task]._replace(**changes)
+    return World(world.rows, (*world.deliveries[:task], delivery, *world.deliveries[task + 1 :]), *world[2:])
 
 
 def _with_hold(world: World, worker: int, hold: Hold) -> World:
@@ -248,18 +285,24 @@ def _without_hold(world: World, worker: int, hold: Hold) -> World:
 
 def _with_holds(world: World, worker: int, holds: tuple[Hold, ...]) -> World:
     workers = (*world.workers[:worker], holds, *world.workers[worker + 1 :])
-    return World(world.rows, world.roads, workers, world.faults)
+    return World(world.rows, world.deliveries, workers, world.faults)
+
+
+def _with_copy(copies: tuple[int, ...], command: int) -> tuple[int, ...]:
+    return tuple(sorted((*copies, command))) if len(copies) < _MOST_COPIES else copies
 
 
 def _return_copy(world: World, worker: int, hold: Hold) -> World:
-    back = min(_MOST_COPIES, world.roads[hold.task].copies + hold.has_copy)
-    return _with_road(_without_hold(world, worker, hold), hold.task, copies=back)
+    after = _without_hold(world, worker, hold)
+    if not hold.copy:
+        return after
+    return _with_delivery(after, hold.task, copies=_with_copy(world.deliveries[hold.task].copies, hold.copy))
 
 
 def _given_back(world: World, worker: int, hold: Hold) -> World:
     """Have a command come again, whose task may run here."""
     returned = _return_copy(world, worker, hold)
-    return returned if hold.stage == GOT else _with_hold(returned, worker, hold._replace(has_copy=False))
+    return returned if hold.stage == GOT else _with_hold(returned, worker, hold._replace(copy=0))
 
 
 def _kill(world: World, worker: int) -> World:
@@ -270,6 +313,6 @@ def _kill(world: World, worker: int) -> World:
 
 
 def _wipe(world: World) -> World:
-    roads = tuple(road._replace(copies=0, is_known=False) for road in world.roads)
-    workers = tuple(tuple(sorted(hold._replace(has_copy=False) for hold in holds)) for holds in world.workers)
-    return world._replace(roads=roads, workers=workers)
+    deliveries = tuple(delivery._replace(copies=(), known=0) for delivery in world.deliveries)
+    workers = tuple(tuple(sorted(hold._replace(copy=0) for hold in holds)) for holds in world.workers)
+    return world._replace(deliveries=deliveries, workers=workers)
