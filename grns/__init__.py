@@ -33,15 +33,20 @@ if TYPE_CHECKING:
     from grns.client.subscription import Event, Subscription
     from grns.tasks.submit import Submitted
     from grns.worker.context import Context, Transaction
-    from grns.worker.pool import Pool
+    from grns.worker.handler import Handler
+    from grns.worker.pool import AttemptEnd, Pool
+    from grns.worker.signature import Depends
 
 # Loaded when they are asked for: the broker's client alone takes a fifth of a second to import.
 _LATER = {
     "AgentClient": "grns.agent.client",
     "AgentTask": "grns.agent.task",
     "Client": "grns.client.client",
+    "AttemptEnd": "grns.worker.pool",
     "Context": "grns.worker.context",
+    "Depends": "grns.worker.signature",
     "Event": "grns.client.subscription",
+    "Handler": "grns.worker.handler",
     "Pool": "grns.worker.pool",
     "Submitted": "grns.tasks.submit",
     "Subscription": "grns.client.subscription",
@@ -52,13 +57,16 @@ _LATER = {
 __all__ = [
     "AgentClient",
     "AgentTask",
+    "AttemptEnd",
     "Backoff",
     "Client",
     "ConflictError",
     "Context",
+    "Depends",
     "Event",
     "Fail",
     "GrnsError",
+    "Handler",
     "InvalidInputError",
     "LeaseLostError",
     "NotFoundError",

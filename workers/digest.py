@@ -41,7 +41,7 @@ class SourceFile(BaseModel):
     path: Path
 
 
-@pool.task("digest_file", timeout_seconds=60)
+@pool.task("digest_file", timeout=60)
 def digest_file(task: grns.Context, file: SourceFile) -> Digest:
     """Read one file and count what is in it."""
     try:
@@ -77,7 +77,7 @@ def _read(path: Path, task: grns.Context) -> bytes:
             content += chunk
             if len(content) > MOST_BYTES:
                 raise grns.Fail(f"{path} has more than {MOST_BYTES} bytes", error_class="too_large")
-            if task.lost:
+            if task.should_stop:
                 raise TimeoutError("the attempt is over")
     return content
 

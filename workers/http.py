@@ -44,7 +44,7 @@ async def post(task: grns.Context, payload: dict[str, Any]) -> Any:
 
 
 for task_type in URLS:
-    pool.task(task_type, timeout_seconds=TIMEOUT_SECONDS)(post)
+    pool.task(task_type, timeout=TIMEOUT_SECONDS)(post)
 
 
 def headers_of(task: grns.Context) -> dict[str, str]:

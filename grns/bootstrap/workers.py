@@ -18,7 +18,7 @@ from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
 from grns.worker.executor import Executor
 from grns.worker.finishes import Finishes
-from grns.worker.handlers import Handlers
+from grns.worker.handler_runner import HandlerRunner
 from grns.worker.heartbeat import Heartbeat, is_running
 from grns.worker.heartbeat_process import HeartbeatProcess, table_size
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
@@ -97,7 +97,7 @@ class _WorkerFactory:
         self.leases = LeaseManager(self.table, lease_seconds=settings.lease_seconds, emit=self.emit)
         self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch, keeping=self.leases)
         self.result_limits = settings.result_limits
-        self.handlers = Handlers(
+        self.handlers = HandlerRunner(
             pool,
             make_context=self.context,
             threads=settings.concurrency + 8,

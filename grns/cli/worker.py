@@ -179,7 +179,8 @@ def load_pool(target: str) -> Pool:
             f"{target} is a {type(pool).__name__}, not a grns.Pool; pools there: {_pools(module)}"
         )
     if not pool.handlers:
-        raise SettingsError(f"{target} has no handlers: register some with @pool.task(...)")
+        raise SettingsError(f"{target} has no handlers: register some with @pool.task")
+    pool.agent_type  # noqa: B018 (raises if it has no name)
     return pool
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
 
 from grns.errors import InvalidInputError, LeaseLostError, OutcomeUnknownError, UnavailableError
-from grns.model.json import Limits, dumps
+from grns.model.json import Limits, dumps, loads_stored
 from grns.model.outcome import Claim, Finished, Outcome, Verb
 from grns.postgres.database import Connection, Database
 from grns.telemetry import failpoint
@@ -21,12 +23,16 @@ from grns.worker.leases import Lease
 class Transaction:
     """The transaction of `Context.transaction`: its commit also completes the task.
 
-    `connection` is an asyncpg connection. Set `result` to a JSON value to store it as the task's result.
+    `connection` is an asyncpg connection.
     """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.result: Any = None
+
+    def complete(self, result: Any) -> None:
+        """Set the result with which the commit completes the task: a JSON value. Defaults to None."""
+        self.result = result
 
 
 class Context:
@@ -48,6 +54,11 @@ class Context:
         self._result_limits = result_limits
         self.agent_id = agent_id
         self.workspace = workspace
+        self.state: Any = None
+        """What the pool's lifespan yielded."""
+        self.deadline: datetime | None = None
+        """When this attempt times out, in UTC; None without a timeout."""
+        self._payload: Any = None
         self.finish: Finish | None = None
         self.finished: Finished | None = None
         # Set where Postgres was away during the handler's transaction: not the handler's fault.
@@ -67,6 +78,18 @@ class Context:
     def attempt(self) -> int:
         """Number of this attempt, from 1. It only grows, so it can fence writes in other systems."""
         return self._claim.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """Maximum number of attempts that count."""
+        return self._claim.attempt_limit
+
+    @property
+    def payload(self) -> Any:
+        """The payload as the handler takes it: validated if its parameter is annotated, otherwise a dict."""
+        if self._payload is None:
+            self._payload = loads_stored(self._claim.payload)
+        return self._payload
 
     @property
     def is_last_attempt(self) -> bool:
@@ -89,12 +112,26 @@ class Context:
         return self._claim.priority
 
     @property
-    def lost(self) -> bool:
-        """Whether this attempt should end: its lease is lost, its time is up, or it was cancelled.
+    def should_stop(self) -> bool:
+        """Whether this attempt should end; `stop_reason` says why.
 
         Async handlers are cancelled. A handler in a thread should check it periodically.
         """
         return self._lease.ended is not None
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why this attempt should end: `cancelled`, `timeout`, `shutdown`, `lost` or `deadline`.
+
+        The last two are about the lease: it is lost, or it is about to be.
+        """
+        return self._lease.ended
+
+    def begin(self, payload: Any, *, state: Any, timeout_seconds: float | None) -> None:
+        """Note what the handler gets."""
+        self._payload, self.state = payload, state
+        if timeout_seconds is not None:
+            self.deadline = datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=timeout_seconds)
 
     @property
     def log(self) -> Any:
@@ -119,7 +156,7 @@ class Context:
         Example:
             async with ctx.transaction() as tx:
                 await tx.connection.execute("update orders set state = 'paid' where id = $1", order_id)
-                tx.result = {"order": order_id}
+                tx.complete({"order": order_id})
         """
         if self.finish is not None:
             raise InvalidInputError(

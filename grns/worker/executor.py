@@ -41,7 +41,7 @@ from grns.worker.claims import Claims
 from grns.worker.command import ExecuteCommand, read_command
 from grns.worker.context import Context
 from grns.worker.finishes import Finish, Finishes
-from grns.worker.handlers import Handlers
+from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease, LeaseManager
 from grns.worker.slots import Slots
 
@@ -173,7 +173,7 @@ class Executor(Claimer):
     task_types: Sequence[str] = field(init=False)
     finishes: Finishes
     leases: LeaseManager
-    handlers: Handlers
+    handlers: HandlerRunner
     slots: Slots
     # Commands of tasks that hints named before: their claims have committed.
     _done_commands: OrderedDict[UUID, None] = field(default_factory=OrderedDict, init=False)

@@ -1,133 +1,287 @@
-"""A pool: the handlers of one agent type."""
+"""A pool: the handlers that its workers run."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
-
-from pydantic import TypeAdapter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Concatenate, TypeVar, overload
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.retry import Backoff
-from grns.model.submission import MAX_ATTEMPTS_LIMIT
+from grns.worker.context import Context
+from grns.worker.handler import Errors, Handler, checked_errors
 
-HandlerFunction = TypeVar("HandlerFunction", bound=Callable[..., Any])
+PayloadT = TypeVar("PayloadT")
+ResultT = TypeVar("ResultT")
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+Lifespan = Callable[["Pool"], AbstractAsyncContextManager[Any]]
+
+
+@dataclass(slots=True)
+class Hooks:
+    """Functions that a pool calls besides its handlers."""
+
+    startup: list[Callable[[], Any]] = field(default_factory=list)
+    shutdown: list[Callable[[], Any]] = field(default_factory=list)
+    attempt_started: list[Callable[[Context], Any]] = field(default_factory=list)
+    attempt_finished: list[Callable[[Context, AttemptEnd], Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Handler:
-    """A handler of a task type with its settings."""
+class AttemptEnd:
+    """How the handler of an attempt ended, before it is written.
 
-    task_type: str
-    function: Callable[..., Any]
-    is_async: bool
-    payload_model: TypeAdapter[Any] | None
-    takes_payload: bool
-    max_attempts: int | None
-    timeout_seconds: float | None
-    backoff: Backoff
+    Attributes:
+        verb: `succeed`, `fail`, `retry`, `cancel` or `release`; the task decides what follows: after the last
+            attempt, a retry makes it `dead`.
+        error: what the handler raised, or None.
+        duration_seconds: how long it ran.
+    """
+
+    verb: str
+    error: BaseException | None
+    duration_seconds: float
 
 
 class Pool:
     """The handlers of one pool, which its workers run: what Celery and Oban call a queue.
 
     Args:
-        agent_type: name of the pool, 1 to 64 characters of `A-Za-z0-9_-`.
+        name: name of the pool, 1 to 64 characters of `A-Za-z0-9_-`; None for one that another pool includes.
+        lifespan: function that takes the pool and returns an asynchronous context manager. Each worker
+            process enters it before its first task and leaves it after its last; its value is `ctx.state`.
+        non_retryable: exceptions that end a task as `failed`: another attempt would not help.
+        max_attempts: maximum attempts of its tasks, unless handler or submission set it. Defaults to 3.
+        timeout: maximum duration of one attempt, in seconds or as a `timedelta`. Defaults to no limit.
+        backoff: delays between attempts. Defaults to `Backoff()`.
+
+    Raises:
+        InvalidInputError: the name or a default is invalid.
 
     Example:
-        pool = grns.Pool("worker")
+        @asynccontextmanager
+        async def lifespan(pool: grns.Pool):
+            async with httpx.AsyncClient() as http:
+                yield http
 
-        @pool.task("fetch_page", max_attempts=5, timeout_seconds=30)
-        async def fetch_page(ctx: grns.Context, page: Page) -> dict: ...
+        pool = grns.Pool("shop", lifespan=lifespan, non_retryable=(ValueError,))
+
+        @pool.task(max_attempts=5, timeout=timedelta(seconds=30))
+        async def fetch_page(page: Page, ctx: grns.Context) -> dict:
+            return {"status": (await ctx.state.get(page.url)).status_code}
 
     Run it with `grns worker start MODULE:pool`.
     """
 
-    def __init__(self, agent_type: str = "worker") -> None:
-        self.agent_type = subjects.agent_type(agent_type)
-        self._handlers: dict[str, Handler] = {}
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        lifespan: Lifespan | None = None,
+        non_retryable: Errors = (),
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.name = None if name is None else subjects.agent_type(name)
+        self.lifespan = lifespan
+        self.hooks = Hooks()
+        self.parent: Pool | None = None
+        self._defaults = {"max_attempts": max_attempts, "timeout": timeout, "backoff": backoff or Backoff()}
+        self._non_retryable = checked_errors(non_retryable)
+        self._handlers: dict[str, Handler[Any, Any]] = {}
+        self._included: list[Pool] = []
 
     @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by task type."""
-        return self._handlers
+    def agent_type(self) -> str:
+        """Name of the pool, or of the one that includes it.
 
-    def task(
-        self,
-        task_type: str,
-        *,
-        max_attempts: int | None = None,
-        timeout_seconds: float | None = None,
-        backoff: Backoff | None = None,
-    ) -> Callable[[HandlerFunction], HandlerFunction]:
-        """Register a function as the handler of a task type.
+        Raises:
+            InvalidInputError: it has none.
+        """
+        for pool in self.lineage():
+            if pool.name is not None:
+                return pool.name
+        raise InvalidInputError(
+            "unnamed_pool",
+            "this pool has no name, and no pool includes it: write grns.Pool(NAME), or import the module that"
+            " includes it",
+        )
 
-        The function takes the `Context` and, as an optional second parameter, the payload: a dict, or the
-        type of its annotation, which pydantic validates. A payload that does not fit ends the task as
-        `failed`. Coroutine functions run on the event loop, other functions in a thread. The returned JSON
-        value is the task's result.
+    @property
+    def handlers(self) -> Mapping[str, Handler[Any, Any]]:
+        """Handlers by task type, with those of included pools."""
+        return {name: handler for pool in self.pools() for name, handler in pool._handlers.items()}
+
+    def pools(self) -> Iterator[Pool]:
+        """Yield this pool and all that it includes."""
+        yield self
+        for pool in self._included:
+            yield from pool.pools()
+
+    def lineage(self) -> Iterator[Pool]:
+        """Yield this pool, the one that includes it, and so on."""
+        pool: Pool | None = self
+        while pool is not None:
+            yield pool
+            pool = pool.parent
+
+    def include(self, *pools: Pool) -> None:
+        """Take in the handlers, the lifespan and the hooks of pools without a name, such as those of modules.
+
+        Raises:
+            InvalidInputError: one has a name, is included already, or handles a type that is handled here.
+
+        Example:
+            # mail.py
+            tasks = grns.Pool()
+
+            @tasks.task
+            async def send_mail(mail: Mail) -> None: ...
+
+            # shop.py
+            pool = grns.Pool("shop")
+            pool.include(mail.tasks)
+        """
+        for pool in pools:
+            if pool.name is not None:
+                raise InvalidInputError(
+                    "bad_pool", f"the pool {pool.name} has workers of its own: include pools without a name"
+                )
+            if pool.parent is not None or pool in self.lineage():
+                raise InvalidInputError("bad_pool", "a pool is included in one other pool")
+            for task_type in pool.handlers:
+                self._check_new(task_type)
+            pool.parent = self
+            self._included.append(pool)
+
+    @property
+    def task(self) -> Registration:
+        """Register a function as the handler of a task type: `@pool.task`, or `@pool.task(NAME, …)`.
+
+        Parameters of the function are filled by annotation: the payload, validated by pydantic (a model, a
+        dataclass, a TypedDict; a dict without an annotation); optionally the `Context`, and dependencies
+        (`grns.Depends`). A payload that does not validate ends the task as `failed`. Coroutine functions run
+        on the event loop, other functions in a thread. The returned value is the task's result: JSON, or
+        what pydantic serializes.
 
         Args:
-            task_type: name of the task type, 1 to 64 characters of `A-Za-z0-9_-`.
-            max_attempts: maximum attempts, if the submission does not set it. Defaults to 3.
-            timeout_seconds: maximum duration of one attempt. Defaults to no limit.
-            backoff: delays between attempts. Defaults to `Backoff()`.
+            name: name of the task type, 1 to 64 characters of `A-Za-z0-9_-`. Defaults to the function's name.
+            max_attempts: maximum attempts, if the submission does not set it. Defaults to the pool's setting.
+            timeout: maximum duration of one attempt, in seconds or as a `timedelta`. Defaults to the pool's.
+            backoff: delays between attempts. Defaults to the pool's.
+            non_retryable: exceptions that end the task as `failed`, besides the pool's.
+
+        Returns:
+            The handler, which can be called as the function.
 
         Raises:
             InvalidInputError: an argument is invalid, the signature does not fit, or the type has a handler.
+
+        Example:
+            @pool.task
+            async def fetch_page(page: Page, ctx: grns.Context) -> dict: ...
+
+            @pool.task("resize", max_attempts=5, timeout=60)
+            def resize_image(image: Image) -> None: ...
         """
-        subjects.token(task_type, name="task_type")
-        _check_bounds(max_attempts, timeout_seconds)
+        return Registration(self)
 
-        def register(function: HandlerFunction) -> HandlerFunction:
-            if task_type in self._handlers:
-                raise InvalidInputError(
-                    "duplicate_handler", f"the task type {task_type} has a handler already"
-                )
-            self._handlers[task_type] = Handler(
-                task_type,
-                function,
-                inspect.iscoroutinefunction(function),
-                *_payload_of(function),
-                max_attempts,
-                timeout_seconds,
-                backoff or Backoff(),
+    def on_startup(self, function: Hook) -> Hook:
+        """Call a function without arguments when a worker process starts, after the lifespan's beginning."""
+        self.hooks.startup.append(function)
+        return function
+
+    def on_shutdown(self, function: Hook) -> Hook:
+        """Call a function without arguments when a worker process ends, before the lifespan's end."""
+        self.hooks.shutdown.append(function)
+        return function
+
+    def on_attempt_started(self, function: Hook) -> Hook:
+        """Call a function with the `Context` before each attempt. If it raises, that is logged only."""
+        self.hooks.attempt_started.append(function)
+        return function
+
+    def on_attempt_finished(self, function: Hook) -> Hook:
+        """Call a function with the `Context` and an `AttemptEnd` after each attempt, before it is written."""
+        self.hooks.attempt_finished.append(function)
+        return function
+
+    def _register(self, function: Callable[..., Any], task_type: Any, **options: Any) -> Handler[Any, Any]:
+        given = {name: value for name, value in options.items() if value is not None}
+        given["non_retryable"] = (*self._non_retryable, *checked_errors(options.get("non_retryable", ())))
+        handler = Handler[Any, Any](function, self, task_type=task_type, **{**self._defaults, **given})
+        self._check_new(handler.task_type)
+        self._handlers[handler.task_type] = handler
+        return handler
+
+    def _check_new(self, task_type: str) -> None:
+        *_, root = self.lineage()
+        if task_type in root.handlers:
+            raise InvalidInputError("duplicate_handler", f"the task type {task_type} has a handler already")
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What `pool.task` is: it registers a function, or takes options and registers the function below it."""
+
+    pool: Pool
+    task_type: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @overload
+    def __call__(self, function: Callable[[], Awaitable[ResultT]], /) -> Handler[None, ResultT]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[[Context], Awaitable[ResultT]], /
+    ) -> Handler[None, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, PayloadT, ...], Awaitable[ResultT]], /
+    ) -> Handler[PayloadT, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[PayloadT, ...], Awaitable[ResultT]], /
+    ) -> Handler[PayloadT, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[], ResultT], /) -> Handler[None, ResultT]: ...
+    @overload
+    def __call__(self, function: Callable[[Context], ResultT], /) -> Handler[None, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, PayloadT, ...], ResultT], /
+    ) -> Handler[PayloadT, ResultT]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[PayloadT, ...], ResultT], /
+    ) -> Handler[PayloadT, ResultT]: ...
+
+    @overload
+    def __call__(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        backoff: Backoff | None = None,
+        non_retryable: Errors = (),
+    ) -> Registration: ...
+
+    def __call__(self, function: Any = None, /, **options: Any) -> Any:
+        """Register a function, or take options."""
+        if function is None or isinstance(function, str):
+            if function is not None:
+                subjects.token(function, name="task_type")
+            return Registration(self.pool, function, options)
+        if inspect.isclass(function) or not callable(function) or isinstance(function, Handler):
+            kind = "class" if inspect.isclass(function) else type(function).__name__
+            raise InvalidInputError(
+                "bad_handler", f"{function!r}: decorate a function (def or async def), not a {kind}"
             )
-            return function
-
-        return register
-
-
-def _check_bounds(max_attempts: int | None, timeout_seconds: float | None) -> None:
-    if max_attempts is not None and not (
-        type(max_attempts) is int and 1 <= max_attempts <= MAX_ATTEMPTS_LIMIT
-    ):
-        raise InvalidInputError(
-            "bad_handler", f"max_attempts must be 1 to {MAX_ATTEMPTS_LIMIT}, not {max_attempts}"
-        )
-    if timeout_seconds is not None and not (type(timeout_seconds) in (int, float) and timeout_seconds > 0):
-        raise InvalidInputError("bad_handler", f"timeout_seconds must be more than 0, not {timeout_seconds}")
-
-
-def _payload_of(function: Callable[..., Any]) -> tuple[TypeAdapter[Any] | None, bool]:
-    """Return how to check the payload (None: a plain dict), and whether the function takes one."""
-    parameters = list(inspect.signature(function).parameters.values())
-    if not 1 <= len(parameters) <= 2:
-        raise InvalidInputError(
-            "bad_handler",
-            f"{function.__qualname__} must take (task) or (task, payload), not {len(parameters)}",
-        )
-    if len(parameters) == 1:
-        return None, False
-    try:
-        annotation = get_type_hints(function).get(parameters[1].name, dict)
-    except NameError as error:
-        raise InvalidInputError(
-            "bad_handler", f"the payload's annotation of {function.__qualname__} cannot be resolved: {error}"
-        ) from error
-    if annotation is dict or annotation is Any:
-        return None, True
-    return TypeAdapter(annotation), True
+        task_type = self.task_type or getattr(function, "__name__", type(function).__name__)
+        return self.pool._register(function, task_type, **self.options)

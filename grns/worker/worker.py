@@ -26,7 +26,7 @@ from grns.telemetry.task_signals import TaskCrashed
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
 from grns.worker.executor import Executor
-from grns.worker.handlers import Handlers
+from grns.worker.handler_runner import HandlerRunner
 from grns.worker.heartbeat_process import HeartbeatProcess
 from grns.worker.leases import LeaseManager
 from grns.worker.pause_watch import PauseWatch
@@ -59,7 +59,7 @@ class Worker:
         transport: JetStream,
         heartbeat: HeartbeatProcess,
         leases: LeaseManager,
-        handlers: Handlers,
+        handlers: HandlerRunner,
         executor: Executor,
         slots: Slots,
         make_poller: Callable[[Worker], Poller],
@@ -104,6 +104,13 @@ class Worker:
 
     async def run(self) -> None:
         """Work until stopped, then give back what does not end within the grace."""
+        try:
+            await self._handlers.start()
+            await self._work()
+        finally:
+            await self._handlers.stop()
+
+    async def _work(self) -> None:
         await wait_for_postgres(self._heartbeat.start, emit=self._emit)
         await wait_for_postgres(self._register, emit=self._emit)
         opening = asyncio.create_task(self._guard(self._open()))

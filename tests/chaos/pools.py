@@ -48,7 +48,7 @@ def thread(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
     _note("begin", task)
     end = time.monotonic() + payload["seconds"]
     while time.monotonic() < end:
-        if task.lost:
+        if task.should_stop:
             _note("cancelled", task)
             raise grns.Retry("told to end")
         time.sleep(0.05)
@@ -77,7 +77,7 @@ async def ledger(task: grns.Context, payload: dict[str, Any]) -> None:
             "insert into chaos_ledger (task_id, attempt, number) values ($1, $2, $3)",
             task.id, task.attempt, payload["number"],
         )  # fmt: skip
-        transaction.result = {"number": payload["number"], "attempt": task.attempt}
+        transaction.complete({"number": payload["number"], "attempt": task.attempt})
     _note("end", task)
 
 

@@ -1,8 +1,8 @@
 """A model of the relay: readings, waves, refusals, crashes; its rules are those of `grns.outbox`.
 
 The log is a list of rows, each of one task. A reading takes committed rows; its waves have one row of a task
-each. A row that the broker does not take goes to the ordered publisher, and later rows of its task follow there.
-Once a row is acknowledged it may be persisted as published; a new relay begins with what is not.
+each. A row that the broker does not take goes to the ordered publisher, and later rows of its task follow it.
+Once a row is acknowledged it may be persisted as published; a new relay begins with the rows that are not.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _outage(times: int) -> Callable[[Context], Awaitable[None]]:
             if task.attempt <= times:
                 transaction.connection.terminate()
             await transaction.connection.execute("select 1")
-            transaction.result = "done"
+            transaction.complete("done")
 
     return handle
 

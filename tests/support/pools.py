@@ -48,7 +48,7 @@ def thread(task: grns.Context, payload: dict[str, float]) -> str:
     note("begin", task)
     deadline = time.monotonic() + payload.get("seconds", 0.0)
     while time.monotonic() < deadline:
-        if task.lost:
+        if task.should_stop:
             note("told", task)
             return "told"
         time.sleep(0.01)
@@ -74,7 +74,7 @@ def until_in_thread(task: grns.Context, payload: dict[str, str]) -> None:
     """Run in a thread until a file is there, or the attempt should end."""
     note("begin", task)
     while not os.path.exists(payload["file"]):
-        if task.lost:
+        if task.should_stop:
             note("told", task)
             return
         time.sleep(0.02)
@@ -169,5 +169,5 @@ async def pay(task: grns.Context, payload: dict[str, float]) -> None:
         await transaction.connection.execute(
             "insert into payments (task_id, attempt) values ($1, $2)", task.id, task.attempt
         )
-        transaction.result = {"paid": True}
+        transaction.complete({"paid": True})
         await asyncio.sleep(payload.get("seconds", 0.0))

@@ -25,7 +25,7 @@ from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
 from grns.worker.executor import UNKNOWN_TASK_DELAYS, Executor
 from grns.worker.finishes import Finishes
-from grns.worker.handlers import Handlers
+from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.pool import Pool
 from grns.worker.router import CommandRouter
@@ -86,7 +86,7 @@ class Stage:
             claims=Claims(database, WHO, batch_limit=10),
             finishes=Finishes(database, batch_limit=10),
             leases=LeaseManager(table, lease_seconds=15.0, emit=emit),
-            handlers=Handlers(
+            handlers=HandlerRunner(
                 pool, make_context=self._context, threads=1, result_limits=settings.result_limits, emit=emit
             ),
             slots=self.slots,

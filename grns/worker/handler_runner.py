@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import is_dataclass
 from typing import Any
 
+import structlog
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry
 from grns.model.envelope import first_problem
@@ -21,8 +27,11 @@ from grns.telemetry.log import redacted
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import AttemptFailed, HandlerOverran, RetryRequested
 from grns.worker.context import Context
+from grns.worker.handler import Handler
 from grns.worker.leases import Lease
-from grns.worker.pool import Handler, Pool
+from grns.worker.pool import AttemptEnd, Pool
+
+_log = structlog.get_logger()
 
 # What a handler that was told to end asks for, where it did end.
 _STOPPED = {
@@ -32,16 +41,23 @@ _STOPPED = {
     "deadline": Verb.RELEASE,
 }
 
+_HOOK_SECONDS = 10.0
+
 MakeContext = Callable[[Claim, Lease], Context]
+AnyHandler = Handler[Any, Any]
 
 
-class Handlers:
+class HandlerRunner:
     """Runs the handlers of one pool. Coroutines run here, everything else in threads."""
 
     def __init__(
         self, pool: Pool, *, make_context: MakeContext, threads: int, result_limits: Limits, emit: Emit
     ) -> None:
         self._pool = pool
+        self._handlers = dict(pool.handlers)
+        self._has_hooks = any(one.hooks.attempt_started or one.hooks.attempt_finished for one in pool.pools())
+        self._resources = AsyncExitStack()
+        self._states: dict[Pool, Any] = {}
         self._make_context = make_context
         self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="handler")
         self._result_limits = result_limits
@@ -50,40 +66,78 @@ class Handlers:
     @property
     def types(self) -> list[str]:
         """The task types that have a handler here."""
-        return sorted(self._pool.handlers)
+        return sorted(self._handlers)
+
+    async def start(self) -> None:
+        """Enter the lifespans of the pool and of those that it includes; raise what they raise."""
+        for pool in self._pool.pools():
+            if pool.lifespan is not None:
+                self._states[pool] = await self._resources.enter_async_context(pool.lifespan(pool))
+            for function in pool.hooks.startup:
+                await _called(function)
+            for function in pool.hooks.shutdown:
+                self._resources.push_async_callback(_called, function)
+
+    async def stop(self) -> None:
+        """Leave the lifespans, the last one first; raise what they raise."""
+        await self._resources.aclose()
 
     async def run(self, claim: Claim, lease: Lease) -> tuple[Outcome, Context]:
         """Run the handler of a claimed task; what it returns or raises becomes the outcome."""
-        handler = self._pool.handlers[claim.task_type]
+        handler = self._handlers[claim.task_type]
         context = self._make_context(claim, lease)
         if lease.ended in _STOPPED:  # before it has begun
             return Outcome(_STOPPED[lease.ended]), context
+        began_at, raised = time.monotonic(), None
         try:
             result = await self._call(handler, context, lease)
-            outcome = Outcome(Verb.SUCCEED, result=self._text(result))
-        except Exception as error:
-            outcome = self._judge(error, claim, handler, lease, context)
-        except asyncio.CancelledError as error:
-            # Only `lease` stops a handler, through its scope: this one the handler raised itself.
-            if (current := asyncio.current_task()) is not None and current.cancelling():
-                raise
-            outcome = self._judge(error, claim, handler, lease, context)
+            outcome = Outcome(Verb.SUCCEED, result=self._text(handler, result, context))
         except BaseException as error:
-            outcome = self._judge(error, claim, handler, lease, context)
+            # Only `lease` stops a handler, through its scope; another cancellation is that of the worker.
+            if (
+                isinstance(error, asyncio.CancelledError)
+                and (current := asyncio.current_task()) is not None
+                and current.cancelling()
+            ):
+                raise
+            outcome, raised = self._judge(error, claim, handler, lease, context), error
+        if self._has_hooks:
+            end = AttemptEnd(outcome.verb.value, raised, time.monotonic() - began_at)
+            for pool in handler.pool.lineage():
+                await _notify(pool.hooks.attempt_finished, context, end)
         return outcome, context
 
     def close(self) -> None:
         """Start nothing more in threads; those that run are left to themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _call(self, handler: Handler, context: Context, lease: Lease) -> Any:
-        arguments = [context, *self._payload(handler, lease.claim)]
+    async def _call(self, handler: AnyHandler, context: Context, lease: Lease) -> Any:
+        payload = self._payload(handler, lease.claim)
+        context.begin(payload, state=self._state_of(handler), timeout_seconds=handler.timeout_seconds)
+        signature = handler.signature
         with lease.bounded(handler.timeout_seconds):
-            if handler.is_async:
-                return await handler.function(*arguments)
-            return await self._call_in_thread(handler, arguments, lease)
+            if self._has_hooks:
+                for pool in handler.pool.lineage():
+                    await _notify(pool.hooks.attempt_started, context)
+            arguments = signature.arguments(context, payload)
+            if not signature.has_dependencies:
+                return await self._invoke(handler, arguments, lease)
+            async with AsyncExitStack() as resources:
+                arguments |= await signature.resolve(context, resources)
+                return await self._invoke(handler, arguments, lease)
 
-    async def _call_in_thread(self, handler: Handler, arguments: list[Any], lease: Lease) -> Any:
+    def _state_of(self, handler: AnyHandler) -> Any:
+        """Return the state of the nearest pool with a lifespan."""
+        if not self._states:
+            return None
+        return next((self._states[pool] for pool in handler.pool.lineage() if pool in self._states), None)
+
+    async def _invoke(self, handler: AnyHandler, arguments: dict[str, Any], lease: Lease) -> Any:
+        if handler.is_async:
+            return await handler.function(**arguments)
+        return await self._call_in_thread(handler, arguments, lease)
+
+    async def _call_in_thread(self, handler: AnyHandler, arguments: dict[str, Any], lease: Lease) -> Any:
         run = contextvars.copy_context().run
         future = asyncio.get_running_loop().run_in_executor(
             self._threads, run, _in_thread, handler.function, arguments
@@ -99,34 +153,43 @@ class Handlers:
                     lease.claim.id,
                     lease.claim.attempt,
                     lease.claim.trace_id,
-                    "its thread goes on until it sees task.lost",
+                    "its thread runs until it sees ctx.should_stop",
                 )
             )
             lease.still_running = future
             raise
 
-    def _payload(self, handler: Handler, claim: Claim) -> list[Any]:
-        if not handler.takes_payload:
-            return []
+    def _payload(self, handler: AnyHandler, claim: Claim) -> Any:
+        signature = handler.signature
+        if not signature.takes_payload:
+            return None
         payload = loads_stored(claim.payload)
-        if handler.payload_model is None:
-            return [payload]
+        if signature.payload is None:
+            return payload
         try:
-            return [handler.payload_model.validate_python(payload)]
+            return signature.payload.validate_python(payload)
         except ValidationError as error:
             problem = first_problem(error)
         raise Fail(f"payload.{problem}", error_class="bad_payload")  # outside of `except`: no traceback
 
-    def _text(self, result: Any) -> str:
-        if isinstance(result, BaseModel):
-            result = result.model_dump(mode="json")
+    def _text(self, handler: AnyHandler, result: Any, context: Context) -> str:
+        if result is not None and context.finished is not None:
+            raise InvalidInputError(
+                "result_ignored",
+                "the handler's transaction has completed the task, and the value that it returns is ignored:"
+                " pass it to tx.complete(...)",
+            )
         try:
+            if (adapter := handler.signature.result) is not None:
+                result = adapter.dump_python(result, mode="json", warnings=False)
+            elif isinstance(result, BaseModel) or is_dataclass(result):
+                result = to_jsonable_python(result)
             return dumps(result, self._result_limits)
-        except InvalidInputError as error:
+        except (InvalidInputError, PydanticSerializationError) as error:
             raise Fail(f"the result cannot be stored: {error}", error_class="bad_result") from error
 
     def _judge(
-        self, error: BaseException, claim: Claim, handler: Handler, lease: Lease, context: Context
+        self, error: BaseException, claim: Claim, handler: AnyHandler, lease: Lease, context: Context
     ) -> Outcome:
         """Turn what a handler raised into an outcome."""
         if error is context.outage:
@@ -149,7 +212,7 @@ class Handlers:
             claim.task_type,
             error_class,
             message,
-            is_final=isinstance(error, Fail),
+            is_final=isinstance(error, (Fail, *handler.non_retryable)),
             backoff_seconds=_backoff(error, claim, handler),
             lines=frames.lines(),
             places=frames.places(),
@@ -157,7 +220,7 @@ class Handlers:
         )
 
 
-def _describe(error: BaseException, handler: Handler) -> tuple[str, str]:
+def _describe(error: BaseException, handler: AnyHandler) -> tuple[str, str]:
     message = error_message(error)
     if isinstance(error, TimeoutError) and not message and handler.timeout_seconds is not None:
         message = f"no end after {handler.timeout_seconds} s"
@@ -170,7 +233,7 @@ def _is_on_purpose(error: BaseException) -> bool:
     return isinstance(error, (Retry, Fail)) and error.__cause__ is None and error.__context__ is None
 
 
-def _backoff(error: BaseException, claim: Claim, handler: Handler) -> float:
+def _backoff(error: BaseException, claim: Claim, handler: AnyHandler) -> float:
     if isinstance(error, Retry) and (after := asked_seconds(error.after)) is not None:
         return after
     try:
@@ -179,10 +242,26 @@ def _backoff(error: BaseException, claim: Claim, handler: Handler) -> float:
         return Backoff().delay_seconds(claim.counted_attempts, random.random())
 
 
-def _in_thread(function: Callable[..., Any], arguments: list[Any]) -> Any:
+async def _called(function: Callable[..., Any], *arguments: Any) -> None:
+    answer = function(*arguments)
+    if inspect.isawaitable(answer):
+        await answer
+
+
+async def _notify(hooks: Sequence[Callable[..., Any]], *arguments: Any) -> None:
+    """Call hooks: they observe, and an attempt does not depend on them."""
+    for hook in hooks:
+        try:
+            async with asyncio.timeout(_HOOK_SECONDS):
+                await _called(hook, *arguments)
+        except Exception as error:
+            _log.warning("hook_failed", hook=getattr(hook, "__qualname__", repr(hook)), error=repr(error))
+
+
+def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Run a handler in a thread; a future cannot carry a `StopIteration`: its waiter would wait on."""
     try:
-        return function(*arguments)
+        return function(**arguments)
     except StopIteration as error:
         raise RuntimeError("the handler raised StopIteration") from error
 

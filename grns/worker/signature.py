@@ -1,0 +1,179 @@
+"""What a function takes: its parameters by annotation, in the manner of FastAPI."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+
+from grns.errors import InvalidInputError
+from grns.worker.context import Context
+
+_CONTEXT_NAMES = ("ctx", "context")
+_PLAIN = (Any, NoneType, None, str, int, float, bool, dict, list, inspect.Parameter.empty)
+_GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Depends:
+    """A dependency of a handler, in the annotation of a parameter: `Annotated[Http, grns.Depends(get_http)]`.
+
+    Args:
+        provide: a function, a coroutine function, or a (perhaps asynchronous) generator function that yields
+            once; the code after its `yield` runs when the handler has ended. It may take the `Context` and
+            dependencies of its own. It is called at most once per attempt, in the worker's event loop.
+
+    Example:
+        async def get_http(ctx: grns.Context):
+            async with httpx.AsyncClient(headers={"x-trace": ctx.trace_id}) as http:
+                yield http
+
+        @pool.task
+        async def fetch_page(
+            page: Page, http: Annotated[httpx.AsyncClient, grns.Depends(get_http)]
+        ) -> dict: ...
+    """
+
+    provide: Callable[..., Any]
+
+
+class Signature:
+    """The parameters of a handler or of a dependency, by what fills them.
+
+    Raises:
+        InvalidInputError: `bad_handler` names the parameter that cannot be filled.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, takes_payload: bool = True) -> None:
+        self._function = function
+        self._context: list[str] = []
+        self._payload: str | None = None
+        self._depends: dict[str, tuple[Depends, Signature]] = {}
+        payload: Any = None
+        for parameter in inspect.signature(function).parameters.values():
+            annotation = _annotation(function, parameter)
+            if parameter.kind in _GATHERING or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+                raise _refused(function, f"{parameter} cannot be filled: name each parameter")
+            if (depends := _depends(annotation)) is not None:
+                self._depends[parameter.name] = depends, Signature(depends.provide, takes_payload=False)
+            elif _is_context(parameter, annotation):
+                self._context.append(parameter.name)
+            elif takes_payload and self._payload is None:
+                self._payload, payload = parameter.name, annotation
+            elif parameter.default is parameter.empty:
+                raise _refused(
+                    function,
+                    f"nothing fills {parameter.name!r}: a handler takes one payload, a grns.Context, and"
+                    " parameters annotated with grns.Depends",
+                )
+        is_any = payload in (None, Any, dict, dict[str, Any], inspect.Parameter.empty)
+        self.payload = None if is_any else _adapter(function, payload)
+
+    @property
+    def has_dependencies(self) -> bool:
+        """Whether something has to be resolved before the call."""
+        return bool(self._depends)
+
+    @property
+    def takes_payload(self) -> bool:
+        """Whether a parameter takes the payload."""
+        return self._payload is not None
+
+    @cached_property
+    def result(self) -> TypeAdapter[Any] | None:
+        """How the returned value is checked and serialized; None for plain JSON values."""
+        annotation = getattr(self._function, "__annotations__", {}).get("return")
+        try:
+            annotation = _resolved(self._function, annotation)
+            return None if _is_plain(annotation) else TypeAdapter(annotation)
+        except (NameError, PydanticUserError, PydanticUndefinedAnnotation):
+            return None  # such as one that only a type checker imports
+
+    def arguments(self, context: Context, payload: Any) -> dict[str, Any]:
+        """Return the arguments that need no resolving."""
+        arguments: dict[str, Any] = dict.fromkeys(self._context, context)
+        if self._payload is not None:
+            arguments[self._payload] = payload
+        return arguments
+
+    async def resolve(
+        self, context: Context, resources: AsyncExitStack, known: dict[Any, Any] | None = None
+    ) -> Mapping[str, Any]:
+        """Return the dependencies by parameter; `resources` ends them."""
+        known = {} if known is None else known
+        for depends, signature in self._depends.values():
+            if depends.provide not in known:
+                inner = await signature.resolve(context, resources, known)
+                arguments = {**signature.arguments(context, None), **inner}
+                known[depends.provide] = await _provided(depends.provide, arguments, resources)
+        return {name: known[depends.provide] for name, (depends, _) in self._depends.items()}
+
+
+async def _provided(
+    provide: Callable[..., Any], arguments: Mapping[str, Any], resources: AsyncExitStack
+) -> Any:
+    if inspect.isasyncgenfunction(provide):
+        return await resources.enter_async_context(asynccontextmanager(provide)(**arguments))
+    if inspect.isgeneratorfunction(provide):
+        return resources.enter_context(contextmanager(provide)(**arguments))
+    value = provide(**arguments)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    try:
+        return _resolved(function, parameter.annotation)
+    except NameError as error:
+        raise _refused(
+            function, f"the annotation of {parameter.name!r} cannot be resolved: {error}"
+        ) from error
+
+
+def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
+    """Return an annotation as a type, also where the module has them as text."""
+    if annotation is inspect.Parameter.empty or not isinstance(annotation, str):
+        return annotation
+    inner = inspect.unwrap(function)
+    names = getattr(inner, "__globals__", {})
+    shim = SimpleNamespace(__annotations__={"it": annotation})
+    return get_type_hints(shim, globalns=names, include_extras=True)["it"]
+
+
+def _depends(annotation: Any) -> Depends | None:
+    if get_origin(annotation) is not Annotated:
+        return None
+    return next((one for one in get_args(annotation)[1:] if isinstance(one, Depends)), None)
+
+
+def _is_context(parameter: inspect.Parameter, annotation: Any) -> bool:
+    if annotation is parameter.empty:
+        return parameter.name in _CONTEXT_NAMES
+    return isinstance(annotation, type) and issubclass(annotation, Context)
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Return whether results of a type are JSON as they are."""
+    if get_origin(annotation) in (dict, list, Union, UnionType):
+        return all(map(_is_plain, get_args(annotation)))
+    return any(annotation is plain for plain in _PLAIN)
+
+
+def _adapter(function: Callable[..., Any], annotation: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(annotation)
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        raise _refused(
+            function, f"{annotation!r} is not a type of payloads: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _refused(function: Callable[..., Any], why: str) -> InvalidInputError:
+    name = getattr(function, "__qualname__", repr(function))
+    return InvalidInputError("bad_handler", f"{name}: {why}")
