@@ -17,6 +17,10 @@ from grns.errors import (
     Retry,
     SettingsError,
     StaleVersionError,
+    TaskCancelledError,
+    TaskDeadError,
+    TaskEndedError,
+    TaskFailedError,
     TaskSignal,
     UnauthenticatedError,
     UnavailableError,
@@ -30,8 +34,8 @@ if TYPE_CHECKING:
     from grns.agent.task import AgentTask
     from grns.bootstrap.client import connect
     from grns.client.client import Client
+    from grns.client.handle import TaskHandle
     from grns.client.subscription import Event, Subscription
-    from grns.tasks.submit import Submitted
     from grns.worker.context import Context, Transaction
     from grns.worker.handler import Handler
     from grns.worker.pool import AttemptEnd, Pool
@@ -48,8 +52,8 @@ _LATER = {
     "Event": "grns.client.subscription",
     "Handler": "grns.worker.handler",
     "Pool": "grns.worker.pool",
-    "Submitted": "grns.tasks.submit",
     "Subscription": "grns.client.subscription",
+    "TaskHandle": "grns.client.handle",
     "Transaction": "grns.worker.context",
     "connect": "grns.bootstrap.client",
 }
@@ -78,9 +82,13 @@ __all__ = [
     "SettingsError",
     "StaleVersionError",
     "Status",
-    "Submitted",
     "Subscription",
     "Task",
+    "TaskCancelledError",
+    "TaskDeadError",
+    "TaskEndedError",
+    "TaskFailedError",
+    "TaskHandle",
     "TaskSignal",
     "Transaction",
     "UnauthenticatedError",

@@ -15,6 +15,10 @@ GrnsError
 │   ├── OutcomeUnknownError        the request was sent, the answer never came
 │   └── RateLimitedError           too many requests are in progress
 ├── WaitTimeoutError               the time to wait has passed (6); also a TimeoutError
+├── TaskEndedError                 a task ended without a result
+│   ├── TaskFailedError            it failed; another attempt would not have helped
+│   ├── TaskDeadError              its attempts are used up
+│   └── TaskCancelledError         it was cancelled
 ├── LeaseLostError                 this attempt may not write any more
 ├── BrokerRefusedError             the broker will never take this message
 ├── DriftError                     a stream or durable consumer differs from what grns would create
@@ -166,6 +170,26 @@ class WaitTimeoutError(GrnsError, TimeoutError):
     """The task did not end within the given time. It may still end."""
 
     exit_code = 6
+
+
+class TaskEndedError(GrnsError):
+    """A task ended without a result. `task` is the ended task, with its `last_error`."""
+
+    def __init__(self, message: str, *, task: Any) -> None:
+        super().__init__(message)
+        self.task = task
+
+
+class TaskFailedError(TaskEndedError):
+    """The task failed: its handler said that another attempt would not help."""
+
+
+class TaskDeadError(TaskEndedError):
+    """The attempts of the task are used up."""
+
+
+class TaskCancelledError(TaskEndedError):
+    """The task was cancelled."""
 
 
 class LeaseLostError(GrnsError):

@@ -32,7 +32,7 @@ class SubmitResponse(BaseModel):
 
     id: str
     trace_id: str
-    is_new: bool
+    created: bool
 
 
 class BatchRequest(Body):
@@ -103,7 +103,7 @@ async def _submit_one(request_context: RequestContext, prepared: Prepared) -> Su
 
 def submitted(made: Submitted) -> dict[str, Any]:
     """Return what is told of a task that was submitted."""
-    return {"id": made.id, "trace_id": made.trace_id, "is_new": made.is_new}
+    return {"id": made.id, "trace_id": made.trace_id, "created": made.created}
 
 
 async def _submit(
@@ -143,4 +143,4 @@ def _prepare(request_context: RequestContext, fields: dict[str, Any]) -> Prepare
 def _item(answer: Submitted | GrnsError) -> dict[str, Any]:
     if isinstance(answer, GrnsError):
         return {"status": "problem", "problem": asdict(problem.of(answer))}
-    return {"status": "created" if answer.is_new else "exists", "id": answer.id, "trace_id": answer.trace_id}
+    return {"status": "created" if answer.created else "exists", "id": answer.id, "trace_id": answer.trace_id}

@@ -86,7 +86,7 @@ async def create_task(
         )
     made = await submit_one(request_context, fields if key is None else {**fields, "idempotency_key": key})
     location = {"Location": f"{PREFIX}/tasks/{made.id}"}
-    return Answer(submitted(made), status_code=201 if made.is_new else 200, headers=location)
+    return Answer(submitted(made), status_code=201 if made.created else 200, headers=location)
 
 
 @routes.get("/tasks", response_model=PageOf[TaskSummary])

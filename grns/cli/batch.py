@@ -14,7 +14,7 @@ from grns.cli.output import JSON, Column, Output, output_option
 from grns.cli.session import CliSession, with_session
 from grns.errors import ConflictError, InvalidInputError
 from grns.model.json import Limits, dumps, parse
-from grns.model.submission import submission
+from grns.model.submission import Submission, submission
 from grns.settings import Settings
 
 # As many as one transaction creates.
@@ -80,7 +80,7 @@ def _lines(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
 
 async def _answers(session: CliSession, settings: Settings, lines: list[tuple[int, bytes]]) -> list[Answer]:
     """Create the tasks of valid lines, and return an answer for each line, in order."""
-    valid: dict[int, dict[str, Any]] = {}
+    valid: dict[int, Submission] = {}
     answers: dict[int, Answer] = {}
     for number, line in lines:
         try:
@@ -92,7 +92,7 @@ async def _answers(session: CliSession, settings: Settings, lines: list[tuple[in
         if isinstance(answer, ConflictError):
             answers[number] = _problem(number, "conflict", answer)
         else:
-            status = "created" if answer.is_new else "exists"
+            status = "created" if answer.created else "exists"
             answers[number] = {
                 "line": number,
                 "status": status,
@@ -106,12 +106,13 @@ def _problem(number: int, code: str, error: Exception) -> Answer:
     return {"line": number, "status": "problem", "code": code, "detail": str(error)}
 
 
-def _read(line: bytes, settings: Settings) -> dict[str, Any]:
-    """Return the fields of one line. Raises `InvalidInputError`."""
+def _read(line: bytes, settings: Settings) -> Submission:
+    """Return the submission of one line. Raises `InvalidInputError`."""
     limits = settings.payload_limits
     around = Limits(limits.document_bytes + _MORE_BYTES, limits.depth + 1, limits.nodes + _MORE_VALUES)
     fields: dict[str, Any] = parse(line.strip(), around)
     if not isinstance(fields, dict):
         raise InvalidInputError("bad_submission", "a line must be a JSON object with the fields of a task")
-    dumps(submission(**fields).payload, limits)
-    return fields
+    read = submission(**{"workspace": settings.workspace, **fields})
+    dumps(read.payload, limits)
+    return read

@@ -86,7 +86,7 @@ async def show_task(session: CliSession, out: Output, task_id: str) -> None:
 
 async def show_events(client: Client, out: Output, task_id: str) -> None:
     """Show the events of a task. Raises `NotFoundError` if there are neither events nor a task."""
-    history = await client.history(task_id)
+    history = await client.events(task_id)
     if not history:
         await client.get(task_id)
     out.rows(history, _EVENTS)

@@ -115,9 +115,12 @@ NAME_CURSOR = Token("cursor", code="bad_cursor")
 
 
 class Moment(click.ParamType[float | datetime]):
-    """A duration before now, or a time with its zone."""
+    """A time with its zone or, with `is_ago`, a duration before now."""
 
     name = "moment"
+
+    def __init__(self, *, is_ago: bool = True) -> None:
+        self._is_ago = is_ago
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -125,7 +128,7 @@ class Moment(click.ParamType[float | datetime]):
         """Return the seconds ago, or the time."""
         if isinstance(value, (float, datetime)):
             return value
-        if (seconds := duration.parse(value)) is not None:
+        if self._is_ago and (seconds := duration.parse(value)) is not None:
             if seconds > _LONGEST_AGO_SECONDS:
                 self.fail(f"{ascii(value)[:100]} is more than ten years ago", param, ctx)
             return seconds
@@ -133,12 +136,12 @@ class Moment(click.ParamType[float | datetime]):
             moment = datetime.fromisoformat(value)
             moment = moment if moment.tzinfo is None else moment.astimezone(UTC)
         except (ValueError, OverflowError):
-            self.fail(
-                f"{ascii(value)[:100]} is neither a duration nor a time: write 90s, 5m, 2h, 1d"
-                " or 2026-01-31T12:00:00Z",
-                param,
-                ctx,
+            wrong = (
+                "is neither a duration nor a time: write 90s, 5m, 2h, 1d or"
+                if self._is_ago
+                else "is not a time: write"
             )
+            self.fail(f"{ascii(value)[:100]} {wrong} 2026-01-31T12:00:00Z", param, ctx)
         if moment.tzinfo is None:
             self.fail(f"{ascii(value)[:100]} has no zone: append Z for UTC", param, ctx)
         return moment

@@ -92,6 +92,13 @@ def task() -> None:
     help="Delay before it is queued: 30, 5m, 2h, 1d.",
 )
 @click.option(
+    "--at",
+    "run_at",
+    type=option.Moment(is_ago=False),
+    metavar="TIME",
+    help="Time at which it is queued: 2026-12-24T09:00:00+01:00.",
+)
+@click.option(
     "--max-attempts",
     type=option.Whole(1, 1000, code=_BAD),
     help="Maximum attempts. Defaults to the handler's setting.",
@@ -122,14 +129,15 @@ def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | 
 async def _submit(
     session: CliSession, out: Output, fields: dict[str, Any], is_waiting: bool, timeout: float | None
 ) -> None:
-    submitted = await session.client.submit(**fields)
+    task_type, pool = fields.pop("task_type"), fields.pop("agent_type")
+    submitted = await session.client.submit(task_type, pool=pool, delay=fields.pop("delay_seconds"), **fields)
     if is_waiting:
         failure.note(f"task {submitted.id}: waiting for its end")
         await _wait(session, out, submitted.id, timeout)
         return
-    record = {"id": submitted.id, "is_new": submitted.is_new, "trace_id": submitted.trace_id}
+    record = {"id": submitted.id, "created": submitted.created, "trace_id": submitted.trace_id}
     out.record(record, lambda: text(submitted.id))
-    if not submitted.is_new:
+    if not submitted.created:
         failure.note("the idempotency key has this task already: nothing was created")
     elif out.is_table:
         with suppress(GrnsError):
@@ -228,7 +236,7 @@ async def wait(session: CliSession, out: Output, task_id: str, timeout: float | 
 async def _wait(session: CliSession, out: Output, task_id: str, timeout: float | None) -> None:
     noting = asyncio.create_task(_note_obstacle(session, task_id))
     try:
-        ended = await session.client.wait(task_id, timeout_seconds=timeout)
+        ended = await session.client.wait(task_id, timeout=timeout)
     except WaitTimeoutError as error:
         raise failure.hinted(error, f"grns explain {task_id}") from error
     finally:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, TypeVar, overload
 from uuid import UUID
 from weakref import WeakSet
 
+from grns.client.arguments import checked_timeout, known_id, payload_of, short, submission_of
+from grns.client.handle import TaskHandle
 from grns.client.subscription import EventHandler, Subscription, known_kind
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import (
     ConflictError,
     InvalidInputError,
     NotFoundError,
+    OutcomeUnknownError,
     UnavailableError,
     UnusableError,
     WaitTimeoutError,
 )
 from grns.model import subjects
 from grns.model.json import Limits
-from grns.model.submission import Submission, submission
+from grns.model.submission import Submission
 from grns.model.task import TERMINAL, Status, Task
 from grns.nats import JetStream
 from grns.outbox.events import LogEvent, history
@@ -36,6 +39,10 @@ from grns.tasks.submit import Prepared, Preparer, Submissions, Submitted, prepar
 from grns.tasks.submit_many import Bulk
 from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
+from grns.worker.handler import Handler
+
+PayloadT = TypeVar("PayloadT")
+ResultT = TypeVar("ResultT")
 
 _FIRST_LOOK_SECONDS = 0.02
 _LONGEST_LOOK_SECONDS = 0.5
@@ -81,28 +88,51 @@ class Client:
         """End the subscriptions; events that are not handled are given back. The connections stay open."""
         await asyncio.gather(*(subscription.stop() for subscription in self._subscriptions))
 
+    @overload
     async def submit(
         self,
-        task_type: str,
-        payload: Mapping[str, Any] | None = None,
+        task: Handler[PayloadT, ResultT],
+        payload: PayloadT | None = None,
         *,
-        agent_type: str = "worker",
         priority: int = 2,
-        delay_seconds: float = 0.0,
+        delay: float | timedelta = 0.0,
+        run_at: datetime | None = None,
         max_attempts: int | None = None,
         idempotency_key: str | None = None,
         trace_id: str | None = None,
         causation_id: UUID | None = None,
         connection: Any = None,
-    ) -> Submitted:
+    ) -> TaskHandle[ResultT]: ...
+    @overload
+    async def submit(
+        self,
+        task: str,
+        payload: Any = None,
+        *,
+        pool: str,
+        priority: int = 2,
+        delay: float | timedelta = 0.0,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+        causation_id: UUID | None = None,
+        connection: Any = None,
+    ) -> TaskHandle[Any]: ...
+
+    async def submit(
+        self, task: Any, payload: Any = None, *, connection: Any = None, **options: Any
+    ) -> TaskHandle[Any]:
         """Create a task and queue it.
 
         Args:
-            task_type: name of the handler, 1 to 64 characters of `A-Za-z0-9_-`.
-            payload: a JSON object of at most 256 KiB.
-            agent_type: pool of the task.
-            priority: 0 (critical) to 3 (background).
-            delay_seconds: delay before the task is queued, at most 366 days.
+            task: the handler, or the name of its task type.
+            payload: what the handler takes: a JSON object, or what pydantic makes one of; at most 256 KiB. It
+                is validated here if you pass the handler.
+            pool: name of the pool. Required with a name; a handler knows its pool.
+            priority: 0 (critical) to 3 (background). Defaults to 2.
+            delay: delay before the task is queued, in seconds or as a `timedelta`, at most 366 days.
+            run_at: time at which the task is queued, with its zone, instead of a delay.
             max_attempts: maximum attempts. Defaults to the handler's setting.
             idempotency_key: 1 to 255 printable ASCII characters. The same key returns the existing task.
             trace_id: trace of the task. Defaults to the active OpenTelemetry trace, or a new one.
@@ -111,7 +141,7 @@ class Client:
                 becomes part of your transaction and exists if you commit.
 
         Returns:
-            Id and trace of the task, and whether this call created it.
+            A handle with the id and the trace of the task, and whether this call created it.
 
         Raises:
             InvalidInputError: an argument is invalid; nothing was created.
@@ -120,23 +150,16 @@ class Client:
             OutcomeUnknownError: the task may exist; submit again with the same idempotency key.
 
         Example:
-            task = await client.submit("fetch_page", {"url": "https://example.org"}, priority=1)
+            handle = await client.submit(fetch_page, Page(url="https://example.org"), priority=1)
+            handle = await client.submit("fetch_page", {"url": "https://example.org"}, pool="shop")
         """
-        said = submission(
-            task_type=task_type,
-            payload={} if payload is None else payload,
-            agent_type=agent_type,
-            priority=priority,
-            delay_seconds=delay_seconds,
-            max_attempts=max_attempts,
-            idempotency_key=idempotency_key,
-            trace_id=self._spans.current_trace() if trace_id is None else trace_id,
-            causation_id=causation_id,
-            workspace=self._workspace,
+        prepared = prepare(
+            self._submission({"task": task, "payload": payload, **options}), self._payload_limits
         )
-        prepared = prepare(said, self._payload_limits)
+        task_type = prepared.submission.task_type
         with self._spans.submitting(task_id=prepared.id, task_type=task_type, trace_id=prepared.trace_id):
-            return await self._submit(prepared, connection)
+            submitted = await self._submit(prepared, connection)
+        return self._handle(submitted, task)
 
     async def _submit(self, prepared: Prepared, connection: Any) -> Submitted:
         if connection is not None:
@@ -149,8 +172,8 @@ class Client:
         return submitted
 
     async def submit_many(
-        self, submissions: Iterable[Mapping[str, Any]], *, connection: Any = None
-    ) -> list[Submitted | ConflictError]:
+        self, submissions: Iterable[Mapping[str, Any] | Submission], *, connection: Any = None
+    ) -> list[TaskHandle[Any] | ConflictError]:
         """Create many tasks. All are checked before the first is created.
 
         Args:
@@ -164,13 +187,42 @@ class Client:
             InvalidInputError: a submission is invalid; nothing was created.
             UnavailableError: Postgres cannot be reached; nothing was created.
             OutcomeUnknownError: some tasks exist or may exist: its `answers` has one entry per submission.
+
+        Example:
+            await client.submit_many({"task": fetch_page, "payload": page} for page in pages)
         """
-        preparer = Preparer(self._submission, self._payload_limits)
-        prepared = [preparer.prepare(one) for one in submissions]
-        with self._spans.submitting_many(len(prepared)):
-            if connection is not None:
-                return await submit_in(connection, prepared, actor=self._actor)
-            return await Bulk(self._submit_part).submit(prepared)
+        said = list(submissions)
+        preparer = Preparer(self._submission, self._payload_limits, payload=payload_of)
+        prepared = [preparer.prepare(one) for one in said]
+        try:
+            with self._spans.submitting_many(len(prepared)):
+                if connection is None:
+                    answers = await Bulk(self._submit_part).submit(prepared)
+                else:
+                    answers = await submit_in(connection, prepared, actor=self._actor)
+        except OutcomeUnknownError as error:
+            error.answers = self._handles(error.answers, said)
+            raise
+        return self._handles(answers, said)
+
+    def handle(self, task_id: str, task: Handler[Any, ResultT] | None = None) -> TaskHandle[ResultT]:
+        """Return a handle of a task that exists. Pass its handler to get the result in its type.
+
+        Example:
+            result = await client.handle(order.task_id, fetch_page).result(timeout=30)
+        """
+        return self._handle(Submitted(known_id(task_id), False, ""), task)
+
+    def _handle(self, submitted: Submitted, task: Any) -> TaskHandle[Any]:
+        result = task.signature.result if isinstance(task, Handler) else None
+        return TaskHandle(submitted.id, submitted.created, submitted.trace_id, self, result)
+
+    def _handles(self, answers: Sequence[Any], said: Sequence[Any]) -> list[Any]:
+        tasks = (None if isinstance(one, Submission) else one.get("task") for one in said)
+        return [
+            self._handle(answer, task) if isinstance(answer, Submitted) else answer
+            for answer, task in zip(answers, tasks, strict=True)
+        ]
 
     async def get(self, task_id: str) -> Task:
         """Return the current state of a task.
@@ -178,17 +230,18 @@ class Client:
         Raises:
             NotFoundError: there is no such task in this workspace.
         """
-        found = await read.tasks(self._database, [_known_id(task_id)], self._workspace)
+        found = await read.tasks(self._database, [known_id(task_id)], self._workspace)
         if task_id not in found:
             raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
         return found[task_id]
 
-    async def wait(self, task_id: str, *, timeout_seconds: float | None = None) -> Task:
+    async def wait(self, task_id: str, *, timeout: float | timedelta | None = None) -> Task:
         """Wait until a task ends. Retries while Postgres is away.
 
         Args:
             task_id: id of the task.
-            timeout_seconds: maximum time to wait. 0 checks once; None waits without a limit.
+            timeout: maximum time to wait, in seconds or as a `timedelta`. 0 checks once; None waits without a
+                limit.
 
         Returns:
             The ended task.
@@ -197,8 +250,8 @@ class Client:
             WaitTimeoutError: the task has not ended in time.
             NotFoundError: there is no such task in this workspace.
         """
-        _known_id(task_id)
-        _check_timeout(timeout_seconds)
+        known_id(task_id)
+        timeout_seconds = checked_timeout(timeout)
         seen = await self._look(task_id)
         pause = _FIRST_LOOK_SECONDS
         with suppress(TimeoutError):
@@ -233,14 +286,13 @@ class Client:
 
     async def cancel_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
         """Cancel tasks; return the answer of `cancel` by id. Unknown ids are left out."""
-        ids = [_known_id(task_id) for task_id in task_ids]
         return await cancel(
             self._database,
             self._transport,
-            ids,
+            [known_id(task_id) for task_id in task_ids],
             workspace=self._workspace,
             actor=self._actor,
-            reason=_short(reason),
+            reason=short(reason),
         )
 
     async def redrive(self, task_id: str, *, reason: str | None = None) -> str:
@@ -259,19 +311,18 @@ class Client:
 
     async def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
         """Redrive tasks; return the answer of `redrive` by id. Unknown ids are left out."""
-        ids = [_known_id(task_id) for task_id in task_ids]
         return await redrive(
             self._database,
             self._transport,
-            ids,
+            [known_id(task_id) for task_id in task_ids],
             workspace=self._workspace,
             actor=self._actor,
-            reason=_short(reason),
+            reason=short(reason),
         )
 
-    async def history(self, task_id: str) -> list[LogEvent]:
+    async def events(self, task_id: str) -> list[LogEvent]:
         """Return the events of a task, in order."""
-        return await history(self._database, _known_id(task_id), self._workspace)
+        return await history(self._database, known_id(task_id), self._workspace)
 
     async def subscribe(
         self, name: str, handler: EventHandler, *, kinds: Sequence[str] = ("evt.task.*",), depth: int = 64
@@ -342,37 +393,8 @@ class Client:
         return answers
 
     def _submission(self, fields: Any) -> Submission:
-        said = {"workspace": self._workspace, **_fields(fields)}
-        if said.get("trace_id") is None and (trace_id := self._spans.current_trace()) is not None:
-            said["trace_id"] = trace_id
-        return submission(**said)
+        return submission_of(fields, workspace=self._workspace, trace_id=self._spans.current_trace())
 
     async def _read_statuses(self, ids: Sequence[str]) -> list[Status | None]:
         found = await read.statuses(self._database, ids, self._workspace)
         return [found.get(task_id) for task_id in ids]
-
-
-def _known_id(task_id: str) -> str:
-    return subjects.token(task_id, name="task id")
-
-
-def _fields(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(one, Mapping) and all(isinstance(name, str) for name in one):
-        return one
-    raise InvalidInputError(
-        "bad_submission", f"a submission is a mapping of its fields, not {type(one).__name__}"
-    )
-
-
-def _check_timeout(seconds: float | None) -> None:
-    if seconds is None or (type(seconds) in (int, float) and math.isfinite(seconds)):
-        return
-    raise InvalidInputError("bad_timeout", "timeout_seconds is a number of seconds, or None")
-
-
-def _short(reason: str | None) -> str | None:
-    if reason is None:
-        return None
-    if not isinstance(reason, str):
-        raise InvalidInputError("bad_reason", f"a reason is text, not {type(reason).__name__}")
-    return reason[:1000].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")[:1000]

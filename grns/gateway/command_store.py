@@ -115,7 +115,7 @@ class CommandStore:
         return [
             answer
             if isinstance(answer, ConflictError)
-            else CommandResult("created" if answer.is_new else "exists", answer.id)
+            else CommandResult("created" if answer.created else "exists", answer.id)
             for answer in answers
         ]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
@@ -17,6 +20,16 @@ def parse(text: str) -> float | None:
     if found is None or found[2] not in _UNITS:
         return None
     return float(found[1]) * _UNITS[found[2]]
+
+
+def seconds_of(value: Any) -> float | None:
+    """Return the seconds of a number of seconds or a `timedelta`; None if the value is neither."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    try:
+        return value if type(value) in (int, float) and math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def written(seconds: int) -> str:

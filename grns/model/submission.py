@@ -5,13 +5,22 @@ Their fields have the same names everywhere: client, SQL function, HTTP, `cmd.ta
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
-from grns.model.envelope import MessageId, TraceId, first_problem
+from grns.model.envelope import Instant, MessageId, TraceId, first_problem
 from grns.model.json import Limits, dumps, merge_patch
 from grns.model.task import Task
 
@@ -33,8 +42,21 @@ DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS, allow_inf_nan=
 IdempotencyKey = Annotated[str, Field(pattern=r"^[ -~]{1,255}$")]
 
 
+def _not_too_late(value: datetime) -> datetime:
+    # By this machine's clock, with a day for its error: Postgres decides.
+    if value > datetime.now(UTC) + timedelta(seconds=MAX_DELAY_SECONDS, days=1):
+        raise ValueError("at most 366 days from now")
+    return value
+
+
+RunAt = Annotated[Instant, AfterValidator(_not_too_late)]
+
+
 class Submission(BaseModel):
-    """The fields of a task to create. `max_attempts` None leaves it to the handler."""
+    """The fields of a task to create. `max_attempts` None leaves it to the handler.
+
+    `run_at` in the past queues the task at once.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -43,11 +65,24 @@ class Submission(BaseModel):
     agent_type: AgentType = "worker"
     priority: Priority = 2
     delay_seconds: DelaySeconds = 0.0
+    run_at: RunAt | None = None
     max_attempts: MaxAttempts | None = None
     idempotency_key: IdempotencyKey | None = None
     trace_id: TraceId | None = None
     causation_id: MessageId | None = None
     workspace: Token = subjects.DEFAULT_WORKSPACE
+
+    @field_validator("run_at")
+    @classmethod
+    def _one_time(cls, value: datetime | None, info: ValidationInfo) -> datetime | None:
+        if value is not None and info.data.get("delay_seconds"):
+            raise ValueError("pass either a time or a delay")
+        return value
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether the task waits before it is queued, by this machine's clock."""
+        return self.delay_seconds > 0 or (self.run_at is not None and self.run_at > datetime.now(UTC))
 
 
 def submission(**fields: Any) -> Submission:

@@ -27,7 +27,7 @@ async def announce(transport: JetStream, created: Sequence[Prepared]) -> None:
     queued = [
         QueuedTask(said.workspace, said.agent_type, task_id)
         for said, task_id in submissions
-        if not said.delay_seconds
+        if not said.is_delayed
     ]
     await announce_queued(transport, queued)
 

@@ -34,10 +34,10 @@ class Prepared:
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
 class Submitted:
-    """The answer to a submission: id and trace of the task, and whether this call created it (`is_new`)."""
+    """The answer to a submission: id and trace of the task, and whether it created the task."""
 
     id: str
-    is_new: bool
+    created: bool
     trace_id: str
 
 
@@ -54,14 +54,21 @@ def _prepared(submission: Submission, payload: dict[str, Any], limits: Limits) -
 
 
 class Preparer:
-    """Prepares many submissions: what they say alike, all but their payloads, is checked once.
+    """Prepares many submissions: what they have in common, all but their payloads, is checked once.
 
-    `read` checks all of one and returns it, or raises `InvalidInputError`.
+    `read` checks all of one and returns it, or raises `InvalidInputError`; `payload` returns that of one.
     """
 
-    def __init__(self, read: Callable[[Any], Submission], limits: Limits) -> None:
+    def __init__(
+        self,
+        read: Callable[[Any], Submission],
+        limits: Limits,
+        *,
+        payload: Callable[[Any], Any] = lambda fields: fields.get("payload", _EMPTY),
+    ) -> None:
         self._read = read
         self._limits = limits
+        self._payload = payload
         self._known: dict[tuple[Any, ...] | None, Submission] = {}
 
     def prepare(self, fields: Any) -> Prepared:
@@ -75,7 +82,9 @@ class Preparer:
             with suppress(
                 InvalidInputError
             ):  # met again below, where all of it is read: its first fault is told
-                return _prepared(said, fields.get("payload", _EMPTY), self._limits)
+                payload = self._payload(fields)
+                if type(payload) is dict:
+                    return _prepared(said, payload, self._limits)
         said = self._read(fields)
         if key is not None and len(self._known) < _MOST_KNOWN:
             self._known[key] = said
@@ -85,8 +94,6 @@ class Preparer:
 def _all_but_payload(fields: Any) -> tuple[Any, ...] | None:
     """Return what can be compared of a submission besides its payload; None where it is not worth it."""
     if type(fields) is not dict or "idempotency_key" in fields:
-        return None
-    if type(fields.get("payload", _EMPTY)) is not dict:
         return None
     # With the types: True is 1 for Python, but no priority.
     return tuple([(name, type(value), value) for name, value in fields.items() if name != "payload"])
@@ -108,6 +115,7 @@ def columns(batch: Sequence[Prepared], actor: str | None = None) -> tuple[Any, .
         [prepared.trace_id for prepared in batch],
         _none_if_unsaid([one.causation_id for one in said]),
         actor,
+        _none_if_unsaid([one.run_at for one in said]),
     )
 
 

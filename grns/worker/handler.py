@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
+from grns.model.duration import seconds_of
 from grns.model.retry import Backoff
 from grns.model.submission import MAX_ATTEMPTS_LIMIT
 from grns.worker.signature import Signature
 
 if TYPE_CHECKING:
+    from grns.client.client import Client
+    from grns.client.handle import TaskHandle
     from grns.worker.pool import Pool
 
 PayloadT = TypeVar("PayloadT", contravariant=True)
@@ -71,6 +74,16 @@ class Handler(Generic[PayloadT, ResultT]):
         """Name of the pool that tasks of this type go to."""
         return self.pool.agent_type
 
+    async def submit(
+        self, client: Client, payload: PayloadT | None = None, **options: Any
+    ) -> TaskHandle[ResultT]:
+        """Submit a task of this type. Options, errors and answer are those of `Client.submit`.
+
+        Example:
+            handle = await fetch_page.submit(client, Page(url="https://example.org"), priority=1)
+        """
+        return await client.submit(self, payload, **options)
+
 
 def checked_errors(errors: Errors) -> Errors:
     """Return classes of exceptions. Raises InvalidInputError (`bad_handler`) if they are something else."""
@@ -90,7 +103,7 @@ def _checked_attempts(most: int | None) -> int | None:
 
 
 def _checked_timeout(timeout: float | timedelta | None) -> float | None:
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if seconds is None or (type(seconds) in (int, float) and seconds > 0):
+    seconds = None if timeout is None else seconds_of(timeout)
+    if timeout is None or (seconds is not None and seconds > 0):
         return seconds
     raise InvalidInputError("bad_handler", f"timeout must be more than 0 seconds, not {timeout}")

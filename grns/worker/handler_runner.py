@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import is_dataclass
 from typing import Any
 
 import structlog
-from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry
 from grns.model.envelope import first_problem
@@ -30,6 +29,7 @@ from grns.worker.context import Context
 from grns.worker.handler import Handler
 from grns.worker.leases import Lease
 from grns.worker.pool import AttemptEnd, Pool
+from grns.worker.signature import jsonable
 
 _log = structlog.get_logger()
 
@@ -90,8 +90,7 @@ class HandlerRunner:
             return Outcome(_STOPPED[lease.ended]), context
         began_at, raised = time.monotonic(), None
         try:
-            result = await self._call(handler, context, lease)
-            outcome = Outcome(Verb.SUCCEED, result=self._text(handler, result, context))
+            outcome = Outcome(Verb.SUCCEED, result=await self.call(handler, context, lease))
         except BaseException as error:
             # Only `lease` stops a handler, through its scope; another cancellation is that of the worker.
             if (
@@ -111,9 +110,17 @@ class HandlerRunner:
         """Start nothing more in threads; those that run are left to themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _call(self, handler: AnyHandler, context: Context, lease: Lease) -> Any:
+    async def call(self, handler: AnyHandler, context: Context, lease: Lease, *, state: Any = None) -> str:
+        """Run a handler, and return its result as JSON; raise what it raises.
+
+        `state` replaces that of the lifespan.
+        """
         payload = self._payload(handler, lease.claim)
-        context.begin(payload, state=self._state_of(handler), timeout_seconds=handler.timeout_seconds)
+        state = self._state_of(handler) if state is None else state
+        context.begin(payload, state=state, timeout_seconds=handler.timeout_seconds)
+        return self._text(handler, await self._bounded(handler, context, payload, lease), context)
+
+    async def _bounded(self, handler: AnyHandler, context: Context, payload: Any, lease: Lease) -> Any:
         signature = handler.signature
         with lease.bounded(handler.timeout_seconds):
             if self._has_hooks:
@@ -181,10 +188,8 @@ class HandlerRunner:
             )
         try:
             if (adapter := handler.signature.result) is not None:
-                result = adapter.dump_python(result, mode="json", warnings=False)
-            elif isinstance(result, BaseModel) or is_dataclass(result):
-                result = to_jsonable_python(result)
-            return dumps(result, self._result_limits)
+                result = adapter.dump_python(result, mode="json", by_alias=True, warnings=False)
+            return dumps(jsonable(result), self._result_limits)
         except (InvalidInputError, PydanticSerializationError) as error:
             raise Fail(f"the result cannot be stored: {error}", error_class="bad_result") from error
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cached_property
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from grns.errors import InvalidInputError
+from grns.model.envelope import first_problem
 from grns.worker.context import Context
 
 _CONTEXT_NAMES = ("ctx", "context")
@@ -96,6 +98,23 @@ class Signature:
         except (NameError, PydanticUserError, PydanticUndefinedAnnotation):
             return None  # such as one that only a type checker imports
 
+    def payload_text(self, value: Any) -> Any:
+        """Return a payload as its handler will get it, as a JSON value.
+
+        Raises:
+            InvalidInputError: `bad_submission` names the field that does not fit.
+        """
+        value = {} if value is None else value
+        if self.payload is None:
+            return jsonable(value)
+        try:
+            return self.payload.dump_python(self.payload.validate_python(value), mode="json", by_alias=True)
+        except ValidationError as error:
+            problem = first_problem(error)
+        except PydanticSerializationError as error:
+            problem = f"document: {error}"
+        raise InvalidInputError("bad_submission", f"payload.{problem}")
+
     def arguments(self, context: Context, payload: Any) -> dict[str, Any]:
         """Return the arguments that need no resolving."""
         arguments: dict[str, Any] = dict.fromkeys(self._context, context)
@@ -114,6 +133,12 @@ class Signature:
                 arguments = {**signature.arguments(context, None), **inner}
                 known[depends.provide] = await _provided(depends.provide, arguments, resources)
         return {name: known[depends.provide] for name, (depends, _) in self._depends.items()}
+
+
+def jsonable(value: Any) -> Any:
+    """Return a pydantic model or a dataclass as a JSON value, and anything else as it is."""
+    is_object = isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type))
+    return to_jsonable_python(value, by_alias=True) if is_object else value
 
 
 async def _provided(

@@ -22,10 +22,10 @@ async def test_a_task_is_created_once_for_its_key(local: httpx2.AsyncClient, sha
     body = {"task_type": "fetch_page", "payload": {"url": "https://a.example/"}, "priority": 0}
     first = await local.post(TASKS, json=body, headers={"Idempotency-Key": "page-1"})
     made = good(first, [201])
-    assert made["is_new"]
+    assert made["created"]
     assert first.headers["location"] == f"{TASKS}/{made['id']}"
     again = good(await local.post(TASKS, json={**body, "idempotency_key": "page-1"}), [200])
-    assert again == {**made, "is_new": False}
+    assert again == {**made, "created": False}
     row = await row_of(shared, made["id"])
     assert (row["priority"], row["idempotency_key"], row["trace_id"]) == (0, "page-1", made["trace_id"])
     other = await local.post(TASKS, json={"task_type": "other"}, headers={"Idempotency-Key": "page-1"})
@@ -63,7 +63,7 @@ async def test_many_at_once_are_each_created_once(door: Door, workspace: str | N
         bodies = [{"task_type": "noop", "idempotency_key": f"key-{n % 10}"} for n in range(40)]
         answers = await asyncio.gather(*(visitor.post(TASKS, json=body) for body in bodies))
     made = [good(answer) for answer in answers]
-    assert sum(one["is_new"] for one in made) == 10
+    assert sum(one["created"] for one in made) == 10
     assert len({one["id"] for one in made}) == 10
 
 

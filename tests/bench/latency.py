@@ -58,7 +58,7 @@ async def _submit_all(stage: Stage, count: int, commits: list[float]) -> dict[st
     began: dict[str, float] = {}
     for _ in range(count):
         now = time.time()
-        began[(await stage.client.submit("clock")).id] = now
+        began[(await stage.client.submit("clock", pool="worker")).id] = now
         await asyncio.sleep(random.uniform(*_PAUSE_SECONDS))
         commits.append(await stage.bare_commit())
         await asyncio.sleep(random.uniform(*_PAUSE_SECONDS))
@@ -77,7 +77,7 @@ async def _watch_all(stage: Stage, count: int) -> list[float]:
 
 async def _watch(stage: Stage) -> float:
     began = time.time()
-    submitted = await stage.client.submit("clock")
+    submitted = await stage.client.submit("clock", pool="worker")
     await eventually(lambda: stage.connection.fetchval(_IS_FINISHED, submitted.id), every=_LOOK_SECONDS)
     return time.time() - began
 

@@ -109,10 +109,10 @@ class Stage:
         ids: list[str] = []
         for start in range(0, count, _PART_TASKS):
             answers = await self.client.submit_many(
-                {"task_type": task_type, "payload": payload_of(number)}
+                {"task": task_type, "payload": payload_of(number)}
                 for number in range(start, min(start + _PART_TASKS, count))
             )
-            ids += [answer.id for answer in answers if isinstance(answer, grns.Submitted)]
+            ids += [answer.id for answer in answers if isinstance(answer, grns.TaskHandle)]
         return ids
 
     async def last_seq(self) -> int:

@@ -23,7 +23,7 @@ async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
         singles = commits = 0.0
         for _ in range(sizes.singles):  # in turn, so that both meet the same disk
             began = time.perf_counter()
-            await stage.client.submit("noop", PAYLOAD)
+            await stage.client.submit("noop", PAYLOAD, pool="worker")
             singles += time.perf_counter() - began
             commits += await stage.bare_commit()
         figures.note("submit.single", sizes.singles / singles, TASKS)
@@ -33,7 +33,7 @@ async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
 
         async def submit_some() -> None:
             for _ in range(each):
-                await stage.client.submit("noop", PAYLOAD)
+                await stage.client.submit("noop", PAYLOAD, pool="worker")
 
         began = time.perf_counter()
         await asyncio.gather(*(submit_some() for _ in range(_SUBMITTERS)))

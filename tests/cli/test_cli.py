@@ -55,7 +55,7 @@ def test_submit_prints_nothing_but_the_id(grns: Call) -> None:
     assert len(first.out.split()) == 1
     second = grns(*digest(), "--idempotency-key", "once", "-o", "json")
     assert second.json["id"] == first.out.strip()
-    assert second.json["is_new"] is False
+    assert second.json["created"] is False
 
 
 def test_a_payload_from_a_file_and_from_a_pipe(grns: Call, tmp_path: Path) -> None:

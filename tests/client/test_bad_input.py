@@ -13,6 +13,7 @@ import pytest
 
 from grns.bootstrap import tools
 from grns.bootstrap.app import App
+from grns.client.arguments import WIRE
 from grns.client.client import Client
 from grns.errors import InvalidInputError, UnavailableError
 from tests.support.bad_input import ACCEPTED, BAD_NAMES, EMPTY_PAYLOADS, NO_PAYLOADS, OPTIONS, VALUES, Case
@@ -42,14 +43,14 @@ async def test_good_input_gets_as_far_as_the_servers(client: Client, monkeypatch
     """Else no other test here proves anything."""
     monkeypatch.setattr("grns.client.client._BROKER_SECONDS", 0.01)
     for good in (
-        client.submit("noop"),
-        client.submit("noop", {"a": 1}, delay_seconds=5, causation_id=uuid4(), connection=None),
-        client.submit_many([{"task_type": "noop"}]),
+        client.submit("noop", pool="worker"),
+        client.submit("noop", {"a": 1}, pool="worker", delay=5, causation_id=uuid4(), connection=None),
+        client.submit_many([{"task": "noop", "pool": "worker"}]),
         client.get("gr-0"),
-        client.wait("gr-0", timeout_seconds=5),
+        client.wait("gr-0", timeout=5),
         client.cancel("gr-0", reason="\x00\ud800" * 2000),
         client.redrive("gr-0"),
-        client.history("gr-0"),
+        client.events("gr-0"),
         client.subscribe("me", _handler, kinds=["evt.task.*", "evt.agent.a.b"]),
     ):
         with pytest.raises(UnavailableError):
@@ -64,13 +65,13 @@ async def _handler(event: Any, connection: Any) -> None:
 async def test_bad_options(client: Client, case: Case) -> None:
     error = await refusal(_submit(client, case.value))
     assert error.code == "bad_submission"
-    assert case.code in str(error), "it names the field"
-    assert (await refusal(client.submit_many([{"task_type": "noop"} | case.value]))).code == "bad_submission"
+    assert WIRE.get(case.code, case.code) in str(error), "it names the field"
+    assert (await refusal(client.submit_many([_python(case.value)]))).code == "bad_submission"
 
 
 @pytest.mark.parametrize("case", NO_PAYLOADS + EMPTY_PAYLOADS, ids=str)
 async def test_what_is_no_payload(client: Client, case: Case) -> None:
-    for work in (_submit(client, case.value), client.submit_many([{"task_type": "noop"} | case.value])):
+    for work in (_submit(client, case.value), client.submit_many([_python(case.value)])):
         error = await refusal(work)
         assert (error.code, "payload" in str(error)) == ("bad_submission", True)
 
@@ -80,8 +81,13 @@ async def test_what_cannot_be_in_a_payload(client: Client, case: Case) -> None:
     # a payload is one level and one value itself
     expected = "too_deep" if case.name == "list_of_depth_64" else case.code
     for work in (
-        client.submit("noop", {"a": case.value}),
-        client.submit_many([{"task_type": "noop"}, {"task_type": "noop", "payload": {"a": case.value}}]),
+        client.submit("noop", {"a": case.value}, pool="worker"),
+        client.submit_many(
+            [
+                {"task": "noop", "pool": "worker"},
+                {"task": "noop", "pool": "worker", "payload": {"a": case.value}},
+            ]
+        ),
     ):
         if expected == ACCEPTED:
             with pytest.raises(UnavailableError):
@@ -92,27 +98,32 @@ async def test_what_cannot_be_in_a_payload(client: Client, case: Case) -> None:
 
 @pytest.mark.parametrize(
     "one",
-    [None, 5, "noop", ["noop"], {1: 2}, {}, {"task_type": "noop", "pripority": 1}, {"payload": {}},
-     {"task_type": "noop", "status": "succeeded"}, {"task_type": "noop", "\ud800\r\n": 1}],
+    [None, 5, "noop", ["noop"], {1: 2}, {}, {"task": "noop", "pool": "worker", "pripority": 1},
+     {"payload": {}}, {"task": "noop", "pool": "worker", "status": "succeeded"},
+     {"task": "noop", "pool": "worker", "\ud800\r\n": 1}, {"task": "noop"}],
     ids=ascii,
 )  # fmt: skip
 async def test_what_is_no_submission(client: Client, one: Any) -> None:
-    assert (await refusal(client.submit_many([{"task_type": "noop"}, one]))).code == "bad_submission"
+    assert (
+        await refusal(client.submit_many([{"task": "noop", "pool": "worker"}, one]))
+    ).code == "bad_submission"
 
 
 async def test_what_is_no_connection(client: Client) -> None:
     for wrong in (5, "postgresql://", object()):
-        assert (await refusal(client.submit("noop", connection=wrong))).code == "bad_connection"
+        assert (
+            await refusal(client.submit("noop", pool="worker", connection=wrong))
+        ).code == "bad_connection"
 
 
 CALLS: dict[str, Callable[[Client, Any], Awaitable[Any]]] = {
     "get": lambda client, value: client.get(value),
-    "wait": lambda client, value: client.wait(value, timeout_seconds=5),
+    "wait": lambda client, value: client.wait(value, timeout=5),
     "cancel": lambda client, value: client.cancel(value),
     "cancel_many": lambda client, value: client.cancel_many(["gr-0", value]),
     "redrive": lambda client, value: client.redrive(value),
     "redrive_many": lambda client, value: client.redrive_many(["gr-0", value]),
-    "history": lambda client, value: client.history(value),
+    "events": lambda client, value: client.events(value),
 }
 
 
@@ -124,7 +135,7 @@ async def test_what_is_no_id(client: Client, call: str) -> None:
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), "5", True, [], 1j, {}], ids=repr)
 async def test_what_is_no_time_to_wait(client: Client, seconds: Any) -> None:
-    assert (await refusal(client.wait("gr-0", timeout_seconds=seconds))).code == "bad_timeout"
+    assert (await refusal(client.wait("gr-0", timeout=seconds))).code == "bad_timeout"
 
 
 @pytest.mark.parametrize("reason", [5, b"x", ["x"], {}], ids=repr)
@@ -160,4 +171,10 @@ async def test_what_is_no_subscription(client: Client) -> None:
 
 
 def _submit(client: Client, fields: dict[str, Any]) -> Awaitable[Any]:
-    return client.submit(**{"task_type": "noop"} | fields)
+    return client.submit(**_python(fields))
+
+
+def _python(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields of the wire as arguments of `submit`."""
+    named = {WIRE.get(name, name): value for name, value in fields.items()}
+    return {"task": "noop", "pool": "worker", **named}

@@ -15,6 +15,7 @@ import pytest
 
 import grns
 from grns.client.client import Client
+from grns.client.handle import TaskHandle
 from grns.dev.servers import LocalNats
 from grns.errors import (
     ConflictError,
@@ -28,7 +29,6 @@ from grns.errors import (
 from grns.model.outcome import Verb
 from grns.model.task import Status
 from grns.postgres.database import Database
-from grns.tasks.submit import Submitted
 from tests.support.harness import eventually
 from tests.support.store import (
     ROADS,
@@ -56,10 +56,10 @@ async def client(shared: Database) -> AsyncIterator[Client]:
 async def test_what_was_submitted_can_be_read(client: Client) -> None:
     causation_id = uuid4()
     submitted = await client.submit(
-        "noop", {"n": 2**53 + 1, "x": 1e300, "": None}, agent_type="scout", priority=0, max_attempts=7,
+        "noop", {"n": 2**53 + 1, "x": 1e300, "": None}, pool="scout", priority=0, max_attempts=7,
         idempotency_key="k", trace_id="tr-1", causation_id=causation_id,
     )  # fmt: skip
-    assert (submitted.is_new, submitted.trace_id) == (True, "tr-1")
+    assert (submitted.created, submitted.trace_id) == (True, "tr-1")
     task = await client.get(submitted.id)
     assert task.payload == {"n": 2**53 + 1, "x": 1e300, "": None}
     assert isinstance(task.payload["x"], float)
@@ -68,34 +68,36 @@ async def test_what_was_submitted_can_be_read(client: Client) -> None:
     assert (task.status, task.attempt, task.version, task.is_terminal) == (Status.QUEUED, 0, 1, False)
     assert (task.idempotency_key, task.trace_id, task.causation_id) == ("k", "tr-1", causation_id)
     assert task.created_at.utcoffset() is not None
-    assert [entry.kind for entry in await client.history(task.id)] == [
+    assert [entry.kind for entry in await client.events(task.id)] == [
         "evt.task.queued",
         "cmd.task.execute",
     ]
 
 
 async def test_a_delayed_task_waits(client: Client) -> None:
-    task = await client.get((await client.submit("noop", delay_seconds=60)).id)
+    task = await client.get((await client.submit("noop", pool="worker", delay=60)).id)
     assert task.status is Status.WAITING
     assert task.next_attempt_at is not None
     assert (task.next_attempt_at - task.created_at).total_seconds() == 60
 
 
 async def test_a_key_returns_its_task_or_is_a_conflict(client: Client) -> None:
-    first = await client.submit("noop", {"n": 1}, idempotency_key="k")
-    again = await client.submit("noop", {"n": 1}, idempotency_key="k")
-    assert (again.id, again.is_new) == (first.id, False)
+    first = await client.submit("noop", {"n": 1}, pool="worker", idempotency_key="k")
+    again = await client.submit("noop", {"n": 1}, pool="worker", idempotency_key="k")
+    assert (again.id, again.created) == (first.id, False)
     with pytest.raises(ConflictError, match=first.id):
-        await client.submit("noop", {"n": 2}, idempotency_key="k")
+        await client.submit("noop", {"n": 2}, pool="worker", idempotency_key="k")
 
 
 async def test_many_are_answered_in_their_order(client: Client, shared: Database) -> None:
-    taken = await client.submit("noop", {"n": -1}, idempotency_key="taken")
-    said: list[dict[str, Any]] = [{"task_type": "noop", "payload": {"n": n}} for n in range(1200)]
+    taken = await client.submit("noop", {"n": -1}, pool="worker", idempotency_key="taken")
+    said: list[dict[str, Any]] = [
+        {"task": "noop", "pool": "worker", "payload": {"n": n}} for n in range(1200)
+    ]
     said[700]["idempotency_key"] = "taken"
     answers = await client.submit_many(iter(said))
     assert isinstance(answers[700], ConflictError)
-    created = [answer for answer in answers if isinstance(answer, Submitted)]
+    created = [answer for answer in answers if isinstance(answer, TaskHandle)]
     assert len(created) == 1199
     rows = await fetch(
         shared, "select id, (payload->>'n')::int as n from grns.tasks where id <> $1", taken.id
@@ -106,7 +108,7 @@ async def test_many_are_answered_in_their_order(client: Client, shared: Database
 
 async def test_none_of_many_is_created_where_one_is_bad(client: Client, shared: Database) -> None:
     with pytest.raises(InvalidInputError):
-        await client.submit_many([{"task_type": "noop"}] * 600 + [{"task_type": "a.b"}])
+        await client.submit_many([{"task": "noop", "pool": "worker"}] * 600 + [{"task": "a.b"}])
     assert not await fetch(shared, "select from grns.tasks")
     assert await client.submit_many([]) == []
 
@@ -120,9 +122,9 @@ _HELD = "select grns.submit_task('noop', idempotency_key => key) from unnest($1:
 
 def _parts(count: int, **held: int) -> list[dict[str, Any]]:
     """Return submissions for so many transactions; each key stands at the beginning of a part."""
-    said: list[dict[str, Any]] = [{"task_type": "noop"} for _ in range(500 * count)]
+    said: list[dict[str, Any]] = [{"task": "noop", "pool": "worker"} for _ in range(500 * count)]
     for key, part in held.items():
-        said[500 * part] = {"task_type": "noop", "idempotency_key": key}
+        said[500 * part] = {"task": "noop", "pool": "worker", "idempotency_key": key}
     return said
 
 
@@ -140,7 +142,7 @@ async def test_of_many_that_exist_in_part_each_ones_fate_is_told(client: Client,
             await client.submit_many(_parts(2, held=0))
     fates = raised.value.answers
     assert all(isinstance(fate, ContendedError) for fate in fates[:500])
-    assert all(isinstance(fate, Submitted) and fate.is_new for fate in fates[500:])
+    assert all(isinstance(fate, TaskHandle) and fate.created for fate in fates[500:])
     rows = await fetch(shared, "select id from grns.tasks")
     assert {row["id"] for row in rows} == {fate.id for fate in fates[500:]}
 
@@ -173,15 +175,15 @@ async def test_in_the_callers_transaction(client: Client, shared: Database) -> N
     try:
         transaction = connection.transaction()
         await transaction.start()
-        one = await client.submit("noop", connection=connection)
-        many = await client.submit_many([{"task_type": "noop"}] * 3, connection=connection)
+        one = await client.submit("noop", pool="worker", connection=connection)
+        many = await client.submit_many([{"task": "noop", "pool": "worker"}] * 3, connection=connection)
         with pytest.raises(NotFoundError):
             await client.get(one.id)
         await transaction.commit()
     finally:
         await connection.close()
     for answer in [one, *many]:
-        assert isinstance(answer, Submitted)
+        assert isinstance(answer, TaskHandle)
         assert (await client.get(answer.id)).status is Status.QUEUED
 
 
@@ -193,7 +195,7 @@ async def test_what_is_not_there_is_not_found(client: Client, shared: Database) 
                 await call(task_id)
         assert await client.cancel_many([task_id]) == {}
         assert await client.redrive_many([task_id]) == {}
-        assert await client.history(task_id) == []
+        assert await client.events(task_id) == []
     assert await kinds_of(shared, row["id"]) == ["evt.task.queued", "cmd.task.execute"]
 
 
@@ -202,17 +204,17 @@ async def test_what_is_not_there_is_not_found(client: Client, shared: Database) 
 
 async def test_wait_returns_what_has_ended_already(client: Client, shared: Database) -> None:
     done = await place(shared, "succeeded")
-    task = await client.wait(done.id, timeout_seconds=5)
+    task = await client.wait(done.id, timeout=5)
     assert (task.status, task.result, task.result_ref) == (
         Status.SUCCEEDED, {"answer": 42}, f"db://tasks/{done.id}",
     )  # fmt: skip
-    failed = await client.wait((await place(shared, "failed")).id, timeout_seconds=0)
+    failed = await client.wait((await place(shared, "failed")).id, timeout=0)
     assert failed.last_error == {"class": "ValueError", "message": "no such thing"}
 
 
 async def test_wait_returns_when_it_ends(client: Client, shared: Database) -> None:
     owners = [await place(shared, "running") for _ in range(3)]
-    waits = [asyncio.create_task(client.wait(owner.id, timeout_seconds=20)) for owner in owners]
+    waits = [asyncio.create_task(client.wait(owner.id, timeout=20)) for owner in owners]
     done, _ = await asyncio.wait(waits, timeout=0.1)
     assert not done
     await finish(shared, owners[0], Verb.RETRY)
@@ -228,7 +230,7 @@ async def test_wait_ends_in_time(client: Client, shared: Database) -> None:
     owner = await place(shared, "running")
     for seconds in (0, -1, 0.05):
         with pytest.raises(WaitTimeoutError, match=owner.id):
-            await client.wait(owner.id, timeout_seconds=seconds)
+            await client.wait(owner.id, timeout=seconds)
 
 
 _LOCK_ALL = "lock table grns.tasks in access exclusive mode"
@@ -240,7 +242,7 @@ async def test_wait_goes_on_while_postgres_is_away(client: Client, shared: Datab
     application = f"grns client {os.getpid()}"
     async with stranger(shared) as other:
         await other.execute(_LOCK_ALL)
-        waiting = asyncio.create_task(client.wait(owner.id, timeout_seconds=20))
+        waiting = asyncio.create_task(client.wait(owner.id, timeout=20))
         for _ in range(3):
             await eventually(lambda: is_waiting_for_lock(shared, application))
             await other.execute(_CUT, application)
@@ -258,7 +260,7 @@ async def test_wait_says_why_it_knows_nothing(client: Client, shared: Database) 
     async with stranger(shared) as other:
         await other.execute(_LOCK_ALL)
         with pytest.raises(WaitTimeoutError, match="lock timeout"):
-            await client.wait(owner.id, timeout_seconds=0)
+            await client.wait(owner.id, timeout=0)
 
 
 async def test_wait_does_not_wait_for_what_only_somebody_can_mend(shared: Database) -> None:
@@ -277,10 +279,10 @@ async def test_cancel_and_redrive_wherever_it_is(client: Client, shared: Databas
     for call, by in ((client.cancel, "cancel"), (client.redrive, "redrive")):
         task_id = (await place(shared, road)).id
         before = await client.get(task_id)
-        log = await client.history(task_id)
+        log = await client.events(task_id)
         answer = await call(task_id)
         after = await client.get(task_id)
-        news = [entry.kind for entry in (await client.history(task_id))[len(log) :]]
+        news = [entry.kind for entry in (await client.events(task_id))[len(log) :]]
         expected = _answer(by, before.status)
         assert answer == expected
         if answer == "cancelled" and before.status is not Status.CANCELLED:
@@ -307,15 +309,15 @@ def _answer(by: str, status: Status) -> str:
 
 
 async def test_the_reason_of_a_cancellation_is_told(client: Client, shared: Database) -> None:
-    task_id = (await client.submit("noop")).id
+    task_id = (await client.submit("noop", pool="worker")).id
     assert await client.cancel(task_id, reason="a\x00b \ud800 " + "x" * 5000) == "cancelled"
-    told = (await client.history(task_id))[-1].payload
+    told = (await client.events(task_id))[-1].payload
     assert told["reason"].startswith(r"a\x00b \ud800 xxx")
     assert len(told["reason"]) <= 1000
 
 
 async def test_many_are_cancelled_and_opened_again(client: Client, shared: Database) -> None:
-    queued, running = (await client.submit("noop")).id, (await place(shared, "running")).id
+    queued, running = (await client.submit("noop", pool="worker")).id, (await place(shared, "running")).id
     dead = (await place(shared, "dead")).id
     ids = [queued, "gr-nothing", running, dead, queued]
     assert await client.cancel_many(ids) == {queued: "cancelled", running: "requested", dead: "dead"}
@@ -348,7 +350,7 @@ async def test_who_works_is_told_at_once(shared: Database, broker: LocalNats) ->
         async with grns.connect(database_url=shared.url, nats_url=broker.url) as client:
 
             async def is_heard() -> bool:
-                await client.submit("noop")  # until the broker is connected to, hints are lost
+                await client.submit("noop", pool="worker")  # until the broker is connected to, hints are lost
                 return "nudge.relay.v1" in hints
 
             async def is_told() -> bool:
@@ -370,6 +372,10 @@ async def test_without_postgres_there_is_no_client() -> None:
 async def test_a_closed_client_is_unavailable(shared: Database) -> None:
     async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
         pass
-    for work in (client.submit("noop"), client.get("gr-0"), client.wait("gr-0", timeout_seconds=5)):
+    for work in (
+        client.submit("noop", pool="worker"),
+        client.get("gr-0"),
+        client.wait("gr-0", timeout=5),
+    ):
         with pytest.raises(UnavailableError):
             await work

@@ -81,7 +81,7 @@ async def committed(database: Database, count: int) -> list[Any]:
 
 async def run_one(client: Client, database: Database) -> str:
     """Let one task run, from submit to its end."""
-    task_id = (await client.submit("noop")).id
+    task_id = (await client.submit("noop", pool="worker")).id
     await finish(database, await claim(database, task_id))
     return task_id
 
@@ -153,7 +153,7 @@ async def test_what_a_broken_handler_wrote_is_undone_and_it_is_tried_again(
     me = Subscriber()
     me.breaks = [ValueError("not yet")]
     subscription = await client.subscribe("me", me.handle, kinds=["evt.task.queued"])
-    await client.submit("noop")
+    await client.submit("noop", pool="worker")
     await me.has(2)
     rows = await committed(database, 1)
     await subscription.stop()
@@ -193,7 +193,7 @@ async def test_an_event_that_comes_twice_is_handled_once(
 async def test_two_under_one_name_share_the_events(client: Client, database: Database) -> None:
     one, two = Subscriber(), Subscriber()
     subscriptions = [await client.subscribe("me", each.handle, depth=1) for each in (one, two)]
-    await client.submit_many([{"task_type": "noop"}] * 40)
+    await client.submit_many([{"task": "noop", "pool": "worker"}] * 40)
     rows = await committed(database, 40)
     for each in subscriptions:
         await each.stop()
@@ -226,10 +226,10 @@ async def test_what_is_no_event_is_buried_and_delays_nobody(
         for place, case in enumerate(no_events()):
             bad[(await foreign.jetstream().publish("evt.task.queued.v1", case.value)).seq] = case
             if place % 50 == 0:
-                good.append((await client.submit("noop")).id)
+                good.append((await client.submit("noop", pool="worker")).id)
     finally:
         await foreign.close()
-    good.append((await client.submit("noop")).id)
+    good.append((await client.submit("noop", pool="worker")).id)
     await me.has(len(good))
 
     async def letters() -> dict[int, Any]:
@@ -285,7 +285,7 @@ async def test_what_was_not_handled_is_given_back_at_the_end(client: Client, dat
         await asyncio.Event().wait()
 
     subscription = await client.subscribe("me", block)
-    await client.submit_many([{"task_type": "noop"}] * 10)
+    await client.submit_many([{"task": "noop", "pool": "worker"}] * 10)
     await began.wait()
     await subscription.stop()
     again = await client.subscribe("me", blocked.handle)
@@ -321,7 +321,7 @@ async def test_it_outlives_whatever_its_handler_raises(
     me = Subscriber()
     me.breaks = [error]
     subscription = await client.subscribe("me", me.handle, kinds=["evt.task.queued"])
-    await client.submit("noop")
+    await client.submit("noop", pool="worker")
     await committed(database, 1)
     await subscription.stop()
     assert len(me.given) == 2
@@ -337,7 +337,7 @@ async def test_it_outlives_a_handler_that_cancels_its_own_task(client: Client, d
         await me.handle(event, connection)
 
     subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
-    await client.submit("noop")
+    await client.submit("noop", pool="worker")
     await committed(database, 1)
     await subscription.stop()
     assert len(me.given) == 2
@@ -359,11 +359,11 @@ async def test_it_outlives_a_broker_that_cannot_be_told(
         await me.handle(event, connection)
 
     subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
-    first = await client.submit("noop")
+    first = await client.submit("noop", pool="worker")
     await untold.wait()
     await me.has(1)
     await asyncio.to_thread(broker.start)
-    second = await client.submit("noop")
+    second = await client.submit("noop", pool="worker")
     rows = await committed(database, 2)
     await subscription.stop()
     assert sorted(str(event.task_id) for event in me.given) == sorted(
@@ -398,7 +398,7 @@ async def test_a_handler_that_swallows_its_end_does_not_keep_it(client: Client) 
             await asyncio.Event().wait()
 
     subscription = await client.subscribe("me", swallow, kinds=["evt.task.queued"])
-    await client.submit("noop")
+    await client.submit("noop", pool="worker")
     await began.wait()
     async with asyncio.timeout(20):
         await subscription.stop()
@@ -410,7 +410,7 @@ async def test_what_a_handler_raises_is_told_with_its_traceback(
     me = Subscriber()
     me.breaks = [ValueError("no answer from postgresql://somebody:hunter2@books")]
     subscription = await client.subscribe("me", me.handle, kinds=["evt.task.queued"])
-    await client.submit("noop")
+    await client.submit("noop", pool="worker")
     await committed(database, 1)
     await subscription.stop()
     (told,) = [record for record in caplog.records if "event_not_handled" in record.getMessage()]
@@ -437,7 +437,7 @@ async def test_what_a_handler_has_lost_is_not_acknowledged(
                 await connection.execute("select 1 / 0")
 
     subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
-    await client.submit("noop")
+    await client.submit("noop", pool="worker")
     await committed(database, 1)
     await subscription.stop()
     assert attempts == 2
@@ -455,7 +455,7 @@ async def test_an_outage_is_told_of_once_and_not_with_each_event(
         raise UnavailableError("the books are closed")
 
     subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
-    await client.submit_many([{"task_type": "noop"}] * 50)
+    await client.submit_many([{"task": "noop", "pool": "worker"}] * 50)
 
     async def has_tried() -> bool:
         return handled >= 3
@@ -478,7 +478,7 @@ async def test_the_end_of_the_client_is_that_of_its_subscriptions(
 
     async with grns.connect(database_url=database.url, nats_url=broker.url) as other:
         await other.subscribe("me", handle, kinds=["evt.task.queued"])
-        await client.submit_many([{"task_type": "noop"}] * 5)
+        await client.submit_many([{"task": "noop", "pool": "worker"}] * 5)
         await began.wait()
     assert "event_not_handled" not in caplog.text
     assert not [task for task in asyncio.all_tasks() if "_handle_all" in repr(task)]
@@ -496,7 +496,7 @@ async def test_a_handlers_connection_is_as_the_server_is_set_up(client: Client, 
 
     assert not await fetch(database, _HANDLERS_CONNECTIONS)
     subscription = await client.subscribe("me", handle, kinds=["evt.task.queued"])
-    await client.submit("noop")
+    await client.submit("noop", pool="worker")
     await committed(database, 1)
     assert await fetch(database, _HANDLERS_CONNECTIONS)
     await subscription.stop()

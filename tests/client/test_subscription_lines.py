@@ -30,7 +30,7 @@ async def client(database: Database, broker: LocalNats) -> AsyncIterator[Client]
     connecting = grns.connect(database_url=database.url, nats_url=broker.url, lease_seconds=5.0)
     async with connecting as client, app.connections("relay") as theirs:
         for _ in range(TASKS):
-            submitted = await client.submit("noop")
+            submitted = await client.submit("noop", pool="worker")
             await finish(database, await claim(database, submitted.id))
         await theirs[1].provision()  # a missing stream refuses the first rows, and they go one by one
         relay = daemons.relay(app, *theirs)

@@ -123,12 +123,15 @@ async def test_submit_while_postgres_is_silent(database: Database, network: Prox
         database_url=through(network, database), nats_url="nats://127.0.0.1:1", lease_seconds=lease
     ) as client:
         # Each of these has a connection of its own, which is there when nothing comes any more.
-        await asyncio.gather(client.submit("noop"), client.submit_many([{"task_type": "noop"}] * 1000))
+        await asyncio.gather(
+            client.submit("noop", pool="worker"),
+            client.submit_many([{"task": "noop", "pool": "worker"}] * 1000),
+        )
         network.silence(to_server=to_server, to_client=not to_server)
-        one = asyncio.create_task(_refusal(client.submit("noop", idempotency_key="one")))
+        one = asyncio.create_task(_refusal(client.submit("noop", pool="worker", idempotency_key="one")))
         all_of_many = asyncio.create_task(_refusal(client.submit_many(many)))
         await asyncio.sleep(0.1)  # it is under way now: the next one waits for it
-        behind = asyncio.create_task(_refusal(client.submit("noop", idempotency_key="behind")))
+        behind = asyncio.create_task(_refusal(client.submit("noop", pool="worker", idempotency_key="behind")))
         for refusing in (one, all_of_many):
             said, seconds = await refusing
             assert said is OutcomeUnknownError
@@ -137,15 +140,15 @@ async def test_submit_while_postgres_is_silent(database: Database, network: Prox
         assert said in (OutcomeUnknownError, UnavailableError)
         assert seconds < 2 * lease / 3 + SLACK / 2
         # No connection can be had: this one has not been sent.
-        said, seconds = await _refusal(client.submit("noop", idempotency_key="new"))
+        said, seconds = await _refusal(client.submit("noop", pool="worker", idempotency_key="new"))
         assert said is UnavailableError
         assert seconds < lease / 3 + SLACK / 2
         network.heal()
-        again = await client.submit("noop", idempotency_key="one")
-        assert to_server or not again.is_new, "it had arrived"
+        again = await client.submit("noop", pool="worker", idempotency_key="one")
+        assert to_server or not again.created, "it had arrived"
         await client.submit_many(many)
         for key in ("behind", "new"):
-            await client.submit("noop", idempotency_key=key)
+            await client.submit("noop", pool="worker", idempotency_key=key)
     async with database.connection() as connection:
         rows = await connection.fetch("select idempotency_key from grns.tasks where idempotency_key <> ''")
     assert sorted(row["idempotency_key"] for row in rows) == sorted(["one", "behind", "new", *keys])

@@ -350,13 +350,13 @@ async def test_submit_while_it_is_away(database_url: str, postgres: LocalPostgre
     """Nothing was done, and whoever asked is told so at once; afterwards all of it is new."""
     many = [{"task_type": "noop", "idempotency_key": f"many-{number}"} for number in range(1200)]
     async with grns.connect(database_url=database_url, nats_url=NO_BROKER) as client:
-        await client.submit("noop")
+        await client.submit("noop", pool="worker")
         await asyncio.to_thread(postgres.kill if is_crash else postgres.stop)
         await hangs_up(client)
         for turn in range(3):
             began_at = time.monotonic()
             with pytest.raises(UnavailableError) as one:
-                await client.submit("noop", idempotency_key=f"one-{turn}")
+                await client.submit("noop", pool="worker", idempotency_key=f"one-{turn}")
             with pytest.raises(UnavailableError) as all_of_many:
                 await client.submit_many(many)
             assert time.monotonic() - began_at < AT_ONCE_SECONDS
@@ -364,9 +364,9 @@ async def test_submit_while_it_is_away(database_url: str, postgres: LocalPostgre
             assert not isinstance(all_of_many.value, OutcomeUnknownError)
         await asyncio.to_thread(postgres.start)
         await started_at(database_url)
-        assert (await client.submit("noop", idempotency_key="one-0")).is_new
+        assert (await client.submit("noop", pool="worker", idempotency_key="one-0")).created
         answers = await client.submit_many(many)
-    assert all(isinstance(answer, grns.Submitted) and answer.is_new for answer in answers)
+    assert all(isinstance(answer, grns.TaskHandle) and answer.created for answer in answers)
     assert await _keys(database_url) == sorted(["one-0", *(str(one["idempotency_key"]) for one in many)])
 
 
@@ -380,7 +380,7 @@ async def test_submit_while_it_goes_away(database_url: str, postgres: LocalPostg
             began_at = time.monotonic()
             under_way.append(number)
             try:
-                await client.submit("noop", idempotency_key=f"key-{number}")
+                await client.submit("noop", pool="worker", idempotency_key=f"key-{number}")
             except UnavailableError:
                 return False
             finally:
@@ -404,7 +404,7 @@ async def test_submit_while_it_goes_away(database_url: str, postgres: LocalPostg
         await asyncio.to_thread(postgres.start)
         await started_at(database_url)
         for number in under_way:
-            await client.submit("noop", idempotency_key=f"key-{number}")
+            await client.submit("noop", pool="worker", idempotency_key=f"key-{number}")
     assert await _keys(database_url) == sorted(f"key-{number}" for number in under_way)
 
 

@@ -20,6 +20,7 @@ import pytest
 from grns.bootstrap import tools
 from grns.bootstrap.app import App
 from grns.cli import run
+from grns.client.arguments import WIRE
 from grns.client.client import Client
 from grns.errors import InvalidInputError, RejectedError, UnavailableError
 from grns.model import subjects
@@ -91,7 +92,8 @@ def client() -> Client:
 async def by_client(client: Client, fields: dict[str, Any]) -> str:
     """Submit; return the word of the answer."""
     try:
-        await client.submit(**{"task_type": "noop"} | fields)
+        named = {WIRE.get(name, name): value for name, value in fields.items()}
+        await client.submit(**{"task": "noop", "pool": "worker"} | named)
     except UnavailableError:
         return ACCEPTED
     except InvalidInputError as error:

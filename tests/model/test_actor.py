@@ -40,22 +40,22 @@ def test_what_the_log_may_not_have_is_refused(actor: object) -> None:
 async def test_a_client_says_who_asks(database: Database, database_url: str) -> None:
     unreachable = "nats://127.0.0.1:1"
     async with grns.connect(actor="billing", database_url=database_url, nats_url=unreachable) as client:
-        task_id = (await client.submit("noop")).id
+        task_id = (await client.submit("noop", pool="worker")).id
         await client.cancel(task_id)
         await client.redrive(task_id)
-        (many,) = await client.submit_many([{"task_type": "noop"}])
+        (many,) = await client.submit_many([{"task": "noop", "pool": "worker"}])
         async with database.transaction() as connection:
-            own = await client.submit("noop", connection=connection)
+            own = await client.submit("noop", pool="worker", connection=connection)
     told = [(row["kind"], row["actor"]) for row in await log_of(database, task_id)]
     assert told == [
         ("evt.task.queued", "billing"), ("cmd.task.execute", None), ("evt.task.cancelled", "billing"),
         ("evt.task.queued", "billing"), ("cmd.task.execute", None),
     ]  # fmt: skip
-    assert isinstance(many, grns.Submitted)
+    assert isinstance(many, grns.TaskHandle)
     for other in (many.id, own.id):
         assert (await log_of(database, other))[0]["actor"] == "billing"
     async with grns.connect(database_url=database_url, nats_url=unreachable) as client:
-        quiet = await client.submit("noop")
+        quiet = await client.submit("noop", pool="worker")
     assert (await log_of(database, quiet.id))[0]["actor"] is None
     with pytest.raises(InvalidInputError):
         async with grns.connect(actor="two words", database_url=database_url):

@@ -169,7 +169,7 @@ def test_nothing_hangs(body: bytes) -> None:
     began = time.process_time()
     assert code_of(parse, body) != ACCEPTED
     code_of(parse, body, HUGE)
-    assert time.process_time() - began < 2.0
+    assert time.process_time() - began < 5.0
 
 
 def test_a_value_in_itself_ends() -> None:

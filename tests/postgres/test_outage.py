@@ -23,6 +23,7 @@ from grns.telemetry import log
 from grns.telemetry.service_signals import ChoresFailed, PostgresAwaited
 from grns.telemetry.task_signals import AttemptFailed, AttemptReleased
 from grns.worker.context import Context
+from grns.worker.pool import Pool
 from tests.support.harness import eventually, settings_for, submit
 from tests.support.operations import SignalRecorder
 from tests.support.store import claim, fetch, kinds_of, row_of
@@ -112,9 +113,7 @@ def _outage(times: int) -> Callable[[Context], Awaitable[None]]:
 
 def serve(stage: Stage, handler: Callable[[Context], Awaitable[None]]) -> None:
     """Let a handler do what the worker does."""
-    pool = stage.executor.handlers._pool
-    pool._handlers.pop("noop")
-    pool.task("noop")(handler)
+    stage.executor.handlers._handlers["noop"] = Pool("worker").task("noop")(handler)
 
 
 @pytest.fixture

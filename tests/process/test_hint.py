@@ -34,7 +34,7 @@ async def test_submitted_task_runs_without_a_relay_and_its_command_is_settled_la
         await client._transport.wait_connected()  # a hint that cannot be sent is not sent later
         ids = []
         for _ in range(5):
-            ids.append((await client.submit("noop")).id)
+            ids.append((await client.submit("noop", pool="worker")).id)
             await all_in(database, ids, within_seconds=10)
         transport = JetStream(settings_for(database.url, broker.url), name="liar")
         await transport.connect()
@@ -49,7 +49,7 @@ async def test_submitted_task_runs_without_a_relay_and_its_command_is_settled_la
             return bool(published >= 3 * len(ids) and state["messages"] == 0)
 
         await eventually(settled)
-        ids.append((await client.submit("noop")).id)
+        ids.append((await client.submit("noop", pool="worker")).id)
         await all_in(database, ids, within_seconds=10)
     stories = await check_stories(database, ids)
     assert {len(events) for events in stories.values()} == {3}

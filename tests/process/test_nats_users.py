@@ -153,7 +153,7 @@ async def _do_everything(broker: Broker, database: Database) -> None:
         )
         async with connected as client, broker.stranger("submitter-default") as (submitter, refused):
             subscription = await client.subscribe("audit", handle, kinds=["evt.task.completed"])
-            task_id = (await client.submit("noop", agent_type="scout")).id
+            task_id = (await client.submit("noop", pool="scout")).id
             payload = {"task_type": "noop", "agent_type": "scout"}
             answers = []
 

@@ -73,20 +73,20 @@ async def test_readme_followed_from_submit_to_redrive(
         assert "succeeded" in printed
         assert "https://example.org" in printed
         task_id = failed.strip()
-        assert (await client.wait(task_id, timeout_seconds=LIMIT_SECONDS)).status == "failed"
+        assert (await client.wait(task_id, timeout=LIMIT_SECONDS)).status == "failed"
 
         ordered = await from_an_app(client, database_url)
-        done = await client.wait(ordered, timeout_seconds=LIMIT_SECONDS)
+        done = await client.wait(ordered, timeout=LIMIT_SECONDS)
         assert done.result == {"fetched": "https://example.org/7", "attempt": 1}
         by_sql = await from_sql(database_url)
-        await client.wait(by_sql, timeout_seconds=LIMIT_SECONDS)
+        await client.wait(by_sql, timeout=LIMIT_SECONDS)
 
         listing, explaining, redriving_one, redriving = commands(block("sh", "grns issue list"))
         assert redriving_one == "grns task redrive TASK_ID"
         await eventually(lambda: shows(listing, "only https"))
         assert "only https" in await typed(explaining.replace("TASK_ID", task_id))
         await typed(f"{redriving} --yes")
-        assert (await client.wait(task_id, timeout_seconds=LIMIT_SECONDS)).status == "succeeded"
+        assert (await client.wait(task_id, timeout=LIMIT_SECONDS)).status == "succeeded"
 
         await eventually(lambda: invoiced(database, {ordered, by_sql, task_id}))
         await subscription.stop()

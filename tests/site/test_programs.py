@@ -48,8 +48,8 @@ async def test_the_bakery(bakery: Path) -> None:
     async with grns.connect() as client:
 
         async def ended(task_type: str, payload: dict[str, Any]) -> grns.Task:
-            made = await client.submit(task_type, payload, agent_type="baker")
-            return await client.wait(made.id, timeout_seconds=LIMIT_SECONDS)
+            made = await client.submit(task_type, payload, pool="baker")
+            return await client.wait(made.id, timeout=LIMIT_SECONDS)
 
         assert (await ended("bake", {"bread": "white", "loaves": 3})).result == {"baked": 3}
         rye = await ended("bake", {"bread": "rye"})
@@ -57,6 +57,16 @@ async def test_the_bakery(bakery: Path) -> None:
         assert (await ended("bake", {"bread": "oat", "loaves": 101})).status == "failed"
         assert (await ended("bake", {"loaves": 1})).status == "failed"
         assert (await ended("knead", {})).result == {"turns": 20}
+
+
+async def test_pools_with_resources_and_of_several_modules(bakery: Path, fleet: Fleet) -> None:
+    for pool in ("crawler:pool", "shop:pool"):
+        fleet.start("worker", "start", pool)
+    async with grns.connect() as client:
+        title = await client.submit("read_title", {"url": "https://example.org"}, pool="crawler")
+        sent = await client.submit("send_mail", {"to": "ann"}, pool="shop")
+        assert await title.result(timeout=LIMIT_SECONDS) == "the title of https://example.org"
+        assert await sent.result(timeout=LIMIT_SECONDS) == "sent to ann"
 
 
 async def test_what_is_submitted(bakery: Path, database: Database, database_url: str) -> None:

@@ -45,7 +45,7 @@ async def submit_many(database: Database, *batch: Prepared) -> list[Submitted | 
 
 def new(answers: list[Submitted | ConflictError]) -> list[bool | None]:
     """Return, for each answer, whether it created a task; None for a conflict."""
-    return [answer.is_new if isinstance(answer, Submitted) else None for answer in answers]
+    return [answer.created if isinstance(answer, Submitted) else None for answer in answers]
 
 
 async def count_of(database: Database, table: str = "tasks") -> int:
@@ -59,7 +59,7 @@ async def count_of(database: Database, table: str = "tasks") -> int:
 async def test_the_same_key_and_payload_return_the_same_task(shared: Database) -> None:
     first = await submit(shared, idempotency_key="k", payload={"a": [1, 2.0], "b": None})
     again = await submit(shared, idempotency_key="k", payload={"b": None, "a": [1, 2.0]}, priority=0)
-    assert (first.is_new, again.is_new) == (True, False)
+    assert (first.created, again.created) == (True, False)
     assert (again.id, again.trace_id) == (first.id, first.trace_id), "the task's own"
     row = await row_of(shared, first.id)
     assert (row["version"], row["priority"]) == (1, 2), "the first submission stands"
@@ -80,14 +80,14 @@ async def test_another_task_under_the_same_key_is_a_conflict(shared: Database, o
 async def test_a_key_belongs_to_its_workspace(shared: Database) -> None:
     ours = await submit(shared, idempotency_key="k")
     theirs = await submit(shared, idempotency_key="k", payload={"n": 1}, workspace="elsewhere")
-    assert theirs.is_new
+    assert theirs.created
     assert ours.id != theirs.id
 
 
 async def test_a_key_counts_after_its_task_has_ended(shared: Database) -> None:
     first = await submit(shared, idempotency_key="k")
     await shared.run("cancel", [first.id], "not needed", "default", None)
-    assert not (await submit(shared, idempotency_key="k")).is_new
+    assert not (await submit(shared, idempotency_key="k")).created
     assert (await row_of(shared, first.id))["status"] == "cancelled"
 
 
@@ -129,7 +129,7 @@ async def test_a_batch_sent_again_creates_nothing_new(shared: Database) -> None:
 async def test_many_who_ask_for_one_key_at_once_get_one_task(shared: Database) -> None:
     answers = await asyncio.gather(*(submit(shared, idempotency_key="k") for _ in range(20)))
     assert len({answer.id for answer in answers}) == 1
-    assert sum(answer.is_new for answer in answers) == 1
+    assert sum(answer.created for answer in answers) == 1
 
 
 async def test_a_key_that_a_stranger_is_taking_is_waited_for(shared: Database) -> None:
@@ -143,7 +143,7 @@ async def test_a_key_that_a_stranger_is_taking_is_waited_for(shared: Database) -
         same, other = await asked
     assert isinstance(theirs, Submitted)
     assert isinstance(same, Submitted)
-    assert (same.id, same.is_new) == (theirs.id, False)
+    assert (same.id, same.created) == (theirs.id, False)
     assert isinstance(other, ConflictError)
     assert theirs.id in str(other)
 
@@ -154,7 +154,7 @@ async def test_a_key_that_a_stranger_gives_up_is_ours(shared: Database) -> None:
         asked = asyncio.create_task(submit(shared, idempotency_key="k"))
         await eventually(lambda: is_waiting_for_lock(shared))
         await connection.execute("rollback")
-        assert (await asked).is_new
+        assert (await asked).created
 
 
 async def test_a_key_that_a_stranger_keeps_is_not_waited_for_without_end(shared: Database) -> None:
@@ -162,7 +162,7 @@ async def test_a_key_that_a_stranger_keeps_is_not_waited_for_without_end(shared:
         await submit_in(connection, [made(idempotency_key="k")])
         with pytest.raises(ContendedError):
             await submit(shared, idempotency_key="k")
-    assert (await submit(shared, idempotency_key="k")).is_new
+    assert (await submit(shared, idempotency_key="k")).created
 
 
 async def test_a_key_that_a_stranger_keeps_fails_nobody_else(shared: Database) -> None:
@@ -175,7 +175,7 @@ async def test_a_key_that_a_stranger_keeps_fails_nobody_else(shared: Database) -
         plain = await asyncio.gather(*(submissions.submit(made()) for _ in keys))
         assert not any(one.done() for one in keyed)
         answers = await asyncio.gather(*keyed, return_exceptions=True)
-    assert all(one.is_new for one in plain)
+    assert all(one.created for one in plain)
     failed = [key for key, answer in zip(keys, answers, strict=True) if not isinstance(answer, Submitted)]
     assert failed == ["k7"]
     assert isinstance(answers[7], ContendedError)

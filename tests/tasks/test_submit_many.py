@@ -59,7 +59,7 @@ async def test_in_a_mixed_batch_a_conflict_is_judged_by_its_own_columns(shared: 
         made(idempotency_key="k", agent_type="scout"),
     ]
     answers = await submissions.submit_many(batch)
-    is_new = [answer.is_new if isinstance(answer, Submitted) else None for answer in answers]
+    is_new = [answer.created if isinstance(answer, Submitted) else None for answer in answers]
     assert is_new == [True, False, None, True]
     assert isinstance(answers[1], Submitted)
     assert answers[1].id == first.id

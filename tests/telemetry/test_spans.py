@@ -104,7 +104,7 @@ def pool_of(client: Client, tracer: trace.Tracer) -> grns.Pool:
     @pool.task("parent")
     async def parent(task: grns.Context) -> str:
         with tracer.start_as_current_span("inside"):
-            return (await client.submit("child")).id
+            return (await client.submit("child", pool="worker")).id
 
     @pool.task("child", backoff=grns.Backoff(base_seconds=0.2))
     def child(task: grns.Context) -> None:
@@ -139,7 +139,7 @@ async def test_spans_of_a_task_are_one_trace_linked_across_the_queue(
     database: Database, broker: LocalNats, traced: Traced
 ) -> None:
     async with running(database, broker, traced) as client:
-        made = await client.submit("parent")
+        made = await client.submit("parent", pool="worker")
         rows = await all_in(database, [made.id], within_seconds=20)
         child = rows[made.id]["result"].strip('"')
         await all_in(database, [child], within_seconds=20)
@@ -210,9 +210,11 @@ async def client(database: Database, traced: Traced) -> AsyncIterator[Client]:
 async def test_submit_within_a_span_joins_its_trace(client: Client, traced: Traced) -> None:
     with TracerProvider().get_tracer("shop").start_as_current_span("order") as order:
         within = f"{order.get_span_context().trace_id:032x}"
-        one = await client.submit("noop")
-        many = await client.submit_many([{"task_type": "noop"}, {"task_type": "noop", "trace_id": "my-own"}])
-        other = await client.submit("noop", trace_id="my-own")
+        one = await client.submit("noop", pool="worker")
+        many = await client.submit_many(
+            [{"task": "noop", "pool": "worker"}, {"task": "noop", "pool": "worker", "trace_id": "my-own"}]
+        )
+        other = await client.submit("noop", pool="worker", trace_id="my-own")
     assert [made.trace_id for made in many if not isinstance(made, ConflictError)] == [within, "my-own"]
     assert (one.trace_id, other.trace_id) == (within, "my-own")
     here, there = traced.of("submit noop")
@@ -225,15 +227,15 @@ async def test_submit_within_a_span_joins_its_trace(client: Client, traced: Trac
 
 
 async def test_submit_without_a_span_starts_a_trace_per_task(client: Client, traced: Traced) -> None:
-    made = [await client.submit("noop") for _ in range(2)]
+    made = [await client.submit("noop", pool="worker") for _ in range(2)]
     assert [trace_of(span) for span in traced.of("submit noop")] == [one.trace_id for one in made]
     assert made[0].trace_id != made[1].trace_id
 
 
 async def test_failed_submission_has_error_status(client: Client, traced: Traced) -> None:
-    await client.submit("noop", {"a": 1}, idempotency_key="k")
+    await client.submit("noop", {"a": 1}, pool="worker", idempotency_key="k")
     with pytest.raises(ConflictError):
-        await client.submit("noop", {"a": 2}, idempotency_key="k")
+        await client.submit("noop", {"a": 2}, pool="worker", idempotency_key="k")
     _, failed = traced.of("submit noop")
     assert failed.status.status_code is StatusCode.ERROR
     assert (failed.attributes or {})["error.type"] == "ConflictError"

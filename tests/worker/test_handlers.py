@@ -41,7 +41,7 @@ class Runner:
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         self.pool = Pool("worker")
-        self.pool.task("noop", **options)(function)
+        self.pool.task("noop", **options)(getattr(function, "function", function))
         self._database = Database("postgresql://127.0.0.1:1/nobody", name="test")
         self._limits = load().result_limits
         self.handlers = HandlerRunner(

@@ -97,7 +97,7 @@ async def test_handler_can_be_called_as_its_function() -> None:
         return 2 * order["loaves"]
 
     assert double({"loaves": 3}) == 6
-    assert (double.__name__, double.__doc__) == ("double", "Return twice as many.")
+    assert (double.function.__name__, double.__doc__) == ("double", "Return twice as many.")
 
 
 def test_settings_of_the_pool_are_defaults_of_its_tasks() -> None:
@@ -128,10 +128,10 @@ def _wrong() -> dict[str, Callable[[Pool], object]]:
         "cannot be filled: name each": lambda pool: pool.task(gathering),
         "'page' cannot be resolved": lambda pool: pool.task(unknown_type),
         "not a class": lambda pool: pool.task(Job),
-        "not a int": lambda pool: pool.task(3),  # type: ignore[call-overload]
+        "not a int": lambda pool: pool.task(3),
         "not a Handler": lambda pool: pool.task(pool.task("once")(lambda: None)),
         "bad name": lambda pool: pool.task("bad name"),
-        "exception classes": lambda pool: pool.task(non_retryable=ValueError)(lambda: None),  # type: ignore[arg-type]
+        "exception classes": lambda pool: pool.task(non_retryable=ValueError)(lambda: None),
         "<lambda>": lambda pool: pool.task(lambda: None),
     }
 

@@ -136,7 +136,7 @@ async def one_by_one(bench: Bench) -> float:
     with bench.show.phase("submit, one by one", plan.single) as step:
         began = time.perf_counter()
         for number in range(plan.single):
-            await bench.client.submit(NOOP, plan.payload, agent_type=AGENT_TYPE)
+            await bench.client.submit(NOOP, plan.payload, pool=AGENT_TYPE)
             step(number)
         return plan.single / (time.perf_counter() - began)
 
@@ -174,8 +174,8 @@ async def start(bench: Bench) -> Percentiles:
     with bench.show.phase("submit → start, idle", bench.plan.samples) as step:
         for number in range(bench.plan.samples):
             began = time.monotonic()
-            submitted = await bench.client.submit(CLOCK, bench.plan.payload, agent_type=AGENT_TYPE)
-            task = await bench.client.wait(submitted.id, timeout_seconds=_STUCK_SECONDS)
+            submitted = await bench.client.submit(CLOCK, bench.plan.payload, pool=AGENT_TYPE)
+            task = await bench.client.wait(submitted.id, timeout=_STUCK_SECONDS)
             if not isinstance(task.result, float):
                 raise GrnsError(f"the task {task.id} ended {task.status} and returned no time")
             waits.append(task.result - began)

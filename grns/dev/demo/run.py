@@ -209,7 +209,7 @@ class Demo:
         tasks += [{"task_type": "digest_file", "payload": {"path": path}} for path in paths]
         urls = {"database_url": self.servers.database_url, "nats_url": self.servers.nats_url}
         async with grns.connect(**urls) as client:
-            await client.submit_many([{"agent_type": "digest", **task} for task in tasks])
+            await client.submit_many([{"pool": "digest", **task} for task in tasks])
         self.total = len(tasks)
         self.screen.print(
             f"submitted {self.total} tasks: {len(paths)} Python files, {_FLAKY} that fail once,"

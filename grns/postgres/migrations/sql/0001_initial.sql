@@ -329,7 +329,7 @@ $$;
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
-    traces text[], causations uuid[], actor text default null
+    traces text[], causations uuid[], actor text default null, run_ats timestamptz[] default null
 ) returns table (ordinal bigint, task_id text, same boolean, trace_id text) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -346,6 +346,7 @@ begin
         or 'instance' = any(agent_types)
         or not (0 <= all(priorities) and 3 >= all(priorities)) or not (1 <= all(attempts) and 1000 >= all(attempts))
         or not (0 <= all(delays) and 31622400 >= all(delays))
+        or not (clock + 31622400 * interval '1 second' >= all(run_ats))
     then
         raise exception 'grns: a submission has a bad name, trace, priority, delay or number of attempts'
             using errcode = 'invalid_parameter_value', detail = 'bad_submission';
@@ -353,12 +354,16 @@ begin
     with wanted as (
         select w.id, coalesce(w.workspace, workspaces[1]) as workspace,
             coalesce(w.task_type, task_types[1]) as task_type, coalesce(w.agent_type, agent_types[1]) as agent_type,
-            coalesce(w.priority, priorities[1]) as priority, w.payload, w.delay, w.max_attempts, w.key, w.trace_id,
-            w.causation_id, w.place
+            coalesce(w.priority, priorities[1]) as priority, w.payload, w.max_attempts, w.key, w.trace_id,
+            w.causation_id, w.place,
+            case
+                when w.run_at > clock then w.run_at
+                when w.run_at is null and w.delay > 0 then clock + w.delay * interval '1 second'
+            end as due_at
         from unnest(ids, workspaces, task_types, agent_types, priorities, payloads, delays, attempts, keys,
-                    traces, causations) with ordinality
+                    traces, causations, run_ats) with ordinality
             as w (id, workspace, task_type, agent_type, priority, payload, delay, max_attempts, key,
-                  trace_id, causation_id, place)
+                  trace_id, causation_id, run_at, place)
     ),
     inserted as (
         insert into grns.tasks as t (id, workspace, task_type, agent_type, priority, payload, max_attempts,
@@ -366,10 +371,9 @@ begin
             queued_reason, created_at, updated_at)
         select w.id, w.workspace, w.task_type, w.agent_type, w.priority, w.payload, w.max_attempts,
             w.key, w.trace_id, w.causation_id, grns.message_id(events, w.place),
-            case when w.delay > 0 then 'waiting' else 'queued' end,
-            case when w.delay > 0 then null else clock end,
-            case when w.delay > 0 then clock + w.delay * interval '1 second' end,
-            case when w.delay > 0 then null else 'new_task' end, clock, clock
+            case when w.due_at is null then 'queued' else 'waiting' end,
+            case when w.due_at is null then clock end, w.due_at,
+            case when w.due_at is null then 'new_task' end, clock, clock
         from wanted w
         order by w.workspace, w.key, w.place  -- keys are taken in one order, so that batches do not deadlock
         on conflict do nothing
@@ -495,7 +499,7 @@ create function grns.submit_task(
     task_type text, payload jsonb default '{}', agent_type text default 'worker', priority integer default 2,
     delay_seconds double precision default 0, max_attempts integer default null,
     idempotency_key text default null, trace_id text default null, causation_id uuid default null,
-    workspace text default 'default'
+    workspace text default 'default', run_at timestamptz default null
 ) returns text language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -509,6 +513,8 @@ begin
             then 'task_type, agent_type and workspace are 1 to 64 of A-Z a-z 0-9 _ - (and agent_type is not instance)'
         when (priority between 0 and 3) is not true then 'priority is 0 (critical) to 3 (background)'
         when (delay_seconds between 0 and 31622400) is not true then 'delay_seconds is 0 to 366 days'
+        when run_at is not null and delay_seconds > 0 then 'run_at: pass either a time or delay_seconds'
+        when run_at > clock_timestamp() + interval '366 days' then 'run_at is at most 366 days from now'
         when max_attempts not between 1 and 1000 then 'max_attempts is 1 to 1000'
         when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'
         when trace_id !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
@@ -521,7 +527,8 @@ begin
     select * into answer from grns.submit_tasks(
         array[new_id], array[workspace], array[task_type], array[agent_type], array[priority::smallint],
         array[payload], array[delay_seconds], array[max_attempts], array[idempotency_key],
-        array[coalesce(trace_id, replace(gen_random_uuid()::text, '-', ''))], array[causation_id]);
+        array[coalesce(trace_id, replace(gen_random_uuid()::text, '-', ''))], array[causation_id],
+        run_ats => array[run_at]);
     if not found then
         return new_id;
     elsif answer.task_id is null then

@@ -1,0 +1,92 @@
+"""What the client's methods take: checked, and translated into the names of the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from grns.errors import InvalidInputError
+from grns.model import subjects
+from grns.model.duration import seconds_of
+from grns.model.submission import Submission, submission
+from grns.worker.handler import Handler
+from grns.worker.signature import jsonable
+
+# Names of the wire that are others in Python.
+WIRE = {"task_type": "task", "agent_type": "pool", "delay_seconds": "delay"}
+
+
+def submission_of(fields: Any, *, workspace: str, trace_id: str | None) -> Submission:
+    """Return the checked submission of the arguments of `Client.submit`; one that is checked as it is."""
+    if isinstance(fields, Submission):
+        return fields
+    said = dict(_fields(fields))
+    said["payload"] = payload_of(said)
+    for name in said.keys() & WIRE.keys():
+        raise InvalidInputError("bad_submission", f"{name}: call it {WIRE[name]!r} here")
+    said["task_type"], said["agent_type"] = _target(said.pop("task", None), said.pop("pool", None))
+    if "delay" in said:
+        seconds = seconds_of(said.pop("delay"))
+        said["delay_seconds"] = None if seconds is None else float(seconds)
+    said.setdefault("workspace", workspace)
+    if said.get("trace_id") is None and trace_id is not None:
+        said["trace_id"] = trace_id
+    try:
+        return submission(**said)
+    except InvalidInputError as error:
+        name, _, why = str(error).partition(": ")
+        raise InvalidInputError(error.code, f"{WIRE.get(name, name)}: {why}") from error
+
+
+def known_id(task_id: str) -> str:
+    """Return the id of a task; raises InvalidInputError if it cannot be one."""
+    return subjects.token(task_id, name="task id")
+
+
+def _fields(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(one, Mapping) and all(isinstance(name, str) for name in one):
+        return one
+    raise InvalidInputError(
+        "bad_submission", f"a submission is a mapping of its fields, not {type(one).__name__}"
+    )
+
+
+def payload_of(fields: Mapping[str, Any]) -> Any:
+    """Return the payload of a submission as a JSON value, validated if its handler is known."""
+    task, payload = fields.get("task"), fields.get("payload")
+    if isinstance(task, Handler):
+        return task.signature.payload_text(payload)
+    return {} if payload is None else jsonable(payload)
+
+
+def _target(task: Any, pool: Any) -> tuple[Any, Any]:
+    """Return the names of the task type and of the pool."""
+    if isinstance(task, Handler):
+        if pool not in (None, task.agent_type):
+            raise InvalidInputError(
+                "bad_submission", f"pool: the handler {task.task_type} is of the pool {task.agent_type}"
+            )
+        return task.task_type, task.agent_type
+    if pool is None and isinstance(task, str):
+        raise InvalidInputError(
+            "bad_submission",
+            f"pool: say which pool runs {task[:64]!r}, such as pool='worker', or pass the handler itself",
+        )
+    return task, pool
+
+
+def checked_timeout(timeout: float | timedelta | None) -> float | None:
+    """Return a timeout in seconds; raises InvalidInputError if it is neither a number nor a duration."""
+    if timeout is None or (seconds := seconds_of(timeout)) is not None:
+        return None if timeout is None else seconds
+    raise InvalidInputError("bad_timeout", "timeout is a number of seconds, a timedelta, or None")
+
+
+def short(reason: str | None) -> str | None:
+    """Return a reason as it is stored: at most 1,000 characters."""
+    if reason is None:
+        return None
+    if not isinstance(reason, str):
+        raise InvalidInputError("bad_reason", f"a reason is text, not {type(reason).__name__}")
+    return reason[:1000].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")[:1000]

@@ -1,0 +1,91 @@
+"""A task that was submitted: wait for it, read its result, cancel it or run it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import TypeAdapter
+
+from grns.errors import TaskCancelledError, TaskDeadError, TaskEndedError, TaskFailedError
+from grns.model.task import Status, Task
+from grns.outbox.events import LogEvent
+
+if TYPE_CHECKING:
+    from grns.client.client import Client
+
+ResultT = TypeVar("ResultT", covariant=True)
+
+_ERRORS: dict[Status, type[TaskEndedError]] = {
+    Status.FAILED: TaskFailedError,
+    Status.DEAD: TaskDeadError,
+    Status.CANCELLED: TaskCancelledError,
+}
+
+
+@dataclass(frozen=True)
+class TaskHandle(Generic[ResultT]):
+    """A task that was submitted. `client.submit` returns it; `client.handle` makes one of an id.
+
+    Attributes:
+        id: id of the task.
+        created: whether the submission created it; False if its idempotency key had a task already.
+        trace_id: trace of the task.
+
+    Example:
+        handle = await client.submit(fetch_page, Page(url="https://example.org"))
+        result = await handle.result(timeout=30)
+    """
+
+    id: str
+    created: bool
+    trace_id: str
+    _client: Client = field(repr=False, compare=False)
+    _result: TypeAdapter[Any] | None = field(default=None, repr=False, compare=False)
+
+    async def wait(self, *, timeout: float | timedelta | None = None) -> Task:
+        """Wait until the task ends, and return it. Errors are those of `Client.wait`."""
+        return await self._client.wait(self.id, timeout=timeout)
+
+    async def result(self, *, timeout: float | timedelta | None = None) -> ResultT:
+        """Wait until the task ends, and return its result, in the type that its handler is annotated with.
+
+        Args:
+            timeout: maximum time to wait, in seconds or as a `timedelta`. Defaults to no limit.
+
+        Raises:
+            TaskFailedError, TaskDeadError, TaskCancelledError: it ended otherwise: `error.task` says how.
+            WaitTimeoutError: it has not ended in time.
+        """
+        ended = await self.wait(timeout=timeout)
+        if (error := _ERRORS.get(ended.status)) is not None:
+            raise error(_how(ended), task=ended)
+        value: ResultT = ended.result if self._result is None else self._result.validate_python(ended.result)
+        return value
+
+    async def status(self) -> Status:
+        """Return the current status."""
+        return (await self.get()).status
+
+    async def get(self) -> Task:
+        """Return the current state of the task."""
+        return await self._client.get(self.id)
+
+    async def events(self) -> list[LogEvent]:
+        """Return the events of the task, in order."""
+        return await self._client.events(self.id)
+
+    async def cancel(self, *, reason: str | None = None) -> str:
+        """Cancel the task: see `Client.cancel`."""
+        return await self._client.cancel(self.id, reason=reason)
+
+    async def redrive(self, *, reason: str | None = None) -> str:
+        """Run the task again, with its attempts reset: see `Client.redrive`."""
+        return await self._client.redrive(self.id, reason=reason)
+
+
+def _how(task: Task) -> str:
+    error = task.last_error or {}
+    why = ": ".join(part for part in (error.get("class"), error.get("message")) if part)
+    return f"task {task.id} ({task.task_type}) is {task.status}" + (f": {why}" if why else "")

@@ -1,0 +1,155 @@
+"""Run one attempt of a task without servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from grns.errors import InvalidInputError
+from grns.model.json import Limits, dumps
+from grns.model.outcome import Claim, Finished
+from grns.worker.context import Context, Transaction
+from grns.worker.handler import Handler
+from grns.worker.handler_runner import HandlerRunner
+from grns.worker.leases import Lease
+
+PayloadT = TypeVar("PayloadT")
+ResultT = TypeVar("ResultT")
+
+
+class LocalContext(Context):
+    """A context without servers; `transaction()` uses the connection of the test.
+
+    Attributes:
+        result: what was passed to `tx.complete`, after the transaction has committed.
+    """
+
+    def __init__(self, claim: Claim, *, state: Any = None, connection: Any = None) -> None:
+        self._local_lease = Lease(claim, 0, 1)
+        super().__init__(
+            claim,
+            self._local_lease,
+            agent_id="test",
+            workspace=claim.workspace,
+            database=None,  # type: ignore[arg-type]  # `transaction` does without
+            result_limits=Limits(),
+        )
+        self.state = state
+        self.result: Any = None
+        self._connection = connection
+
+    def stop(self, reason: str = "cancelled") -> None:
+        """Ask the attempt to stop: `ctx.should_stop` is true, and `ctx.stop_reason` is the reason."""
+        self._local_lease.end(reason)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Open a transaction on the test's connection.
+
+        Raises:
+            InvalidInputError: the test passed none, or this attempt has already opened a transaction.
+        """
+        if self._connection is None:
+            raise InvalidInputError(
+                "no_connection", "ctx.transaction() needs a connection: pass connection= to grns.testing"
+            )
+        if self.finished is not None:
+            raise InvalidInputError("finished_already", "there is one transaction per attempt")
+        async with self._connection.transaction():
+            transaction = Transaction(self._connection)
+            yield transaction
+            dumps(transaction.result, self._result_limits)
+        self.finished, self.result = Finished("succeeded"), transaction.result
+
+
+def context(
+    payload: Any = None,
+    *,
+    task_type: str = "test",
+    attempt: int = 1,
+    max_attempts: int = 3,
+    state: Any = None,
+    connection: Any = None,
+) -> LocalContext:
+    """Return a context with which a test calls a handler.
+
+    Args:
+        payload: what `ctx.payload` returns; a JSON object.
+        task_type: name of the task type.
+        attempt: number of the attempt.
+        max_attempts: maximum number of attempts.
+        state: what `ctx.state` returns.
+        connection: asyncpg connection for `ctx.transaction()`.
+
+    Example:
+        ctx = grns.testing.context(attempt=3)
+        assert await fetch_page(Page(url="https://example.org"), ctx) == {"status": 200}
+    """
+    text = dumps({} if payload is None else payload, Limits())
+    return LocalContext(forged(task_type, text, attempt, max_attempts), state=state, connection=connection)
+
+
+async def run(
+    handler: Handler[PayloadT, ResultT],
+    payload: PayloadT | None = None,
+    *,
+    attempt: int = 1,
+    max_attempts: int | None = None,
+    state: Any = None,
+    connection: Any = None,
+) -> ResultT:
+    """Run one attempt of a task as a worker does, and return its result.
+
+    The payload is validated and becomes JSON on the way, dependencies are resolved, and the result becomes
+    JSON and is validated. The lifespan of the pool is entered unless you pass a `state`.
+
+    Raises:
+        InvalidInputError: the payload does not fit the handler.
+        Exception: what the handler raised, `grns.Retry` and `grns.Fail` included.
+
+    Example:
+        result = await grns.testing.run(fetch_page, Page(url="https://example.org"))
+    """
+    text = dumps(handler.signature.payload_text(payload), Limits())
+    claim = forged(handler.task_type, text, attempt, max_attempts or handler.max_attempts or 3)
+    local = LocalContext(claim, connection=connection)
+    *_, root = handler.pool.lineage()
+    runner = HandlerRunner(
+        root,
+        make_context=lambda _claim, _lease: local,
+        threads=1,
+        result_limits=Limits(),
+        emit=lambda _: None,
+    )
+    try:
+        if state is None:
+            await runner.start()
+        text = await runner.call(handler, local, local._local_lease, state=state)
+    finally:
+        runner.close()
+        await runner.stop()
+    value = local.result if local.finished is not None else json.loads(text)
+    adapter = handler.signature.result
+    result: ResultT = value if adapter is None else adapter.validate_python(value)
+    return result
+
+
+def forged(task_type: str, payload: str, attempt: int, max_attempts: int) -> Claim:
+    """Return a claim that no database gave out."""
+    return Claim(
+        id=f"test-{uuid4().hex[:12]}",
+        task_type=task_type,
+        priority=2,
+        payload=payload,
+        attempt=attempt,
+        attempt_limit=max_attempts,
+        uncounted_attempts=0,
+        lease_id=uuid4(),
+        trace_id=uuid4().hex,
+        causation_id=None,
+        queued_seconds=0.0,
+        expires_at=float("inf"),
+    )

@@ -1,0 +1,249 @@
+"""A client whose tasks run in place, without servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from grns.client.client import Client
+from grns.client.handle import TaskHandle
+from grns.errors import ConflictError, InvalidInputError, NotFoundError, WaitTimeoutError
+from grns.model.json import Limits
+from grns.model.outcome import Verb
+from grns.model.task import Status, Task
+from grns.outbox.events import LogEvent
+from grns.tasks.submit import Prepared, Submitted
+from grns.testing.context import LocalContext, forged
+from grns.worker.handler import Handler
+from grns.worker.handler_runner import HandlerRunner
+from grns.worker.pool import Pool
+
+_ENDS = {Verb.SUCCEED: Status.SUCCEEDED, Verb.FAIL: Status.FAILED, Verb.CANCEL: Status.CANCELLED}
+
+
+class EagerClient(Client):
+    """A client whose tasks run when they are submitted, one attempt after the other, without waiting.
+
+    Tasks with a delay, and tasks by name whose pool it does not have, stay as they are. Attributes:
+
+    - `tasks`: the submitted tasks (`grns.Task`) by id, in order.
+    """
+
+    def __init__(self, *pools: Pool, runs: bool = True, connection: Any = None) -> None:
+        super().__init__(
+            database=None,  # type: ignore[arg-type]  # nothing here asks one
+            handlers_database=None,  # type: ignore[arg-type]
+            transport=None,  # type: ignore[arg-type]
+            workspace="default",
+            payload_limits=Limits(),
+            envelope_limits=Limits(),
+            batch_limit=500,
+            actor=None,
+            emit=lambda _signal: None,
+        )
+        self.tasks: dict[str, Task] = {}
+        self._runs = runs
+        self._connection = connection
+        self._known = {
+            (handler.agent_type, name): handler for pool in pools for name, handler in pool.handlers.items()
+        }
+
+    async def submit(self, task: Any, payload: Any = None, **options: Any) -> TaskHandle[Any]:
+        """Create a task and run it; arguments and errors are those of `Client.submit`."""
+        self._note(task)
+        handle: TaskHandle[Any] = await super().submit(task, payload, **options)
+        return handle
+
+    async def submit_many(self, submissions: Any, *, connection: Any = None) -> Any:
+        """Create tasks and run them."""
+        said = list(submissions)
+        for one in said:
+            self._note(one.get("task") if isinstance(one, dict) else None)
+        return await super().submit_many(said, connection=connection)
+
+    async def run_waiting(self) -> None:
+        """Run the tasks that wait for their time, and those that have not run because of `runs=False`."""
+        for task in list(self.tasks.values()):
+            if task.status in (Status.QUEUED, Status.WAITING):
+                await self._run(task.id)
+
+    def assert_submitted(self, task: Handler[Any, Any] | str, payload: Any = None, **fields: Any) -> Task:
+        """Return the first task of a type with this payload and these fields of `grns.Task`.
+
+        Raises:
+            AssertionError: there is none; the message lists the tasks that were submitted.
+
+        Example:
+            client.assert_submitted(fetch_page, Page(url="https://example.org"), priority=1)
+        """
+        task_type = task if isinstance(task, str) else task.task_type
+        wanted = dict(fields)
+        if payload is not None:
+            wanted["payload"] = payload if isinstance(task, str) else task.signature.payload_text(payload)
+        for found in self.tasks.values():
+            if found.task_type == task_type and all(
+                getattr(found, name) == value for name, value in wanted.items()
+            ):
+                return found
+        rest = "\n".join(f"  {one.task_type} {one.payload}" for one in self.tasks.values()) or "  none"
+        raise AssertionError(f"no task {task_type} with {wanted} was submitted; there are:\n{rest}")
+
+    async def get(self, task_id: str) -> Task:
+        """Return a task."""
+        if task_id not in self.tasks:
+            raise NotFoundError(f"there is no task {task_id}")
+        return self.tasks[task_id]
+
+    async def wait(self, task_id: str, *, timeout: float | timedelta | None = None) -> Task:
+        """Return a task that has ended. Raises WaitTimeoutError at once if it has not."""
+        task = await self.get(task_id)
+        if not task.is_terminal:
+            raise WaitTimeoutError(f"task {task_id} is {task.status}: nothing runs it in eager mode")
+        return task
+
+    async def cancel_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
+        """Cancel tasks that have not run."""
+        answers = {}
+        for task in (self.tasks[task_id] for task_id in task_ids if task_id in self.tasks):
+            answers[task.id] = str(task.status) if task.is_terminal else "cancelled"
+            if not task.is_terminal:
+                self._change(task.id, status=Status.CANCELLED, finished_at=datetime.now(UTC))
+        return answers
+
+    async def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
+        """Run tasks again that did not succeed."""
+        answers = {}
+        for task in [self.tasks[task_id] for task_id in task_ids if task_id in self.tasks]:
+            ended = task.status in (Status.FAILED, Status.DEAD, Status.CANCELLED)
+            answers[task.id] = "redriven" if ended else str(task.status)
+            if ended:
+                self._change(task.id, status=Status.QUEUED, uncounted_attempts=task.attempt, finished_at=None)
+                await self._run(task.id)
+        return answers
+
+    async def events(self, task_id: str) -> list[LogEvent]:
+        """Raise: there is no event log in eager mode."""
+        raise _needs_servers("events")
+
+    async def subscribe(self, *_arguments: Any, **_options: Any) -> Any:
+        """Raise: there are no events in eager mode."""
+        raise _needs_servers("subscribe")
+
+    async def _submit(self, prepared: Prepared, connection: Any) -> Submitted:
+        (answer,) = await self._submit_part([prepared])
+        if isinstance(answer, ConflictError):
+            raise answer
+        return answer
+
+    async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | ConflictError]:
+        answers: list[Submitted | ConflictError] = []
+        for prepared in part:
+            task = _task(prepared)
+            same = [
+                one
+                for one in self.tasks.values()
+                if one.idempotency_key == task.idempotency_key and task.idempotency_key is not None
+            ]
+            if not same:
+                self.tasks[task.id] = task
+                if self._runs and task.status is Status.QUEUED:
+                    await self._run(task.id)
+                answers.append(Submitted(task.id, True, task.trace_id))
+            elif (same[0].task_type, same[0].payload) == (task.task_type, task.payload):
+                answers.append(Submitted(same[0].id, False, same[0].trace_id))
+            else:
+                answers.append(ConflictError(f"the idempotency key belongs to task {same[0].id}"))
+        return answers
+
+    def _note(self, task: Any) -> None:
+        if isinstance(task, Handler):
+            self._known[task.agent_type, task.task_type] = task
+
+    async def _run(self, task_id: str) -> None:
+        task = self.tasks[task_id]
+        handler = self._known.get((task.agent_type, task.task_type))
+        if handler is None:
+            return
+        limit = task.max_attempts or handler.max_attempts or 3
+        while self.tasks[task_id].status in (Status.QUEUED, Status.WAITING):
+            await self._attempt(handler, task_id, limit)
+
+    async def _attempt(self, handler: Handler[Any, Any], task_id: str, limit: int) -> None:
+        task = self.tasks[task_id]
+        claim = forged(task.task_type, json.dumps(task.payload), task.attempt + 1, limit)
+        claim.id, claim.trace_id, claim.uncounted_attempts = task.id, task.trace_id, task.uncounted_attempts
+        local = LocalContext(claim, connection=self._connection)
+        *_, root = handler.pool.lineage()
+        runner = HandlerRunner(
+            root, make_context=lambda _claim, _lease: local, threads=1, result_limits=Limits(),
+            emit=lambda _: None,
+        )  # fmt: skip
+        self._change(task_id, status=Status.RUNNING, attempt=claim.attempt, started_at=datetime.now(UTC))
+        try:
+            await runner.start()
+            outcome, _ = await runner.run(claim, local._local_lease)
+        finally:
+            runner.close()
+            await runner.stop()
+        status = _ENDS.get(outcome.verb)
+        if local.finished is not None:
+            status, result = Status.SUCCEEDED, local.result
+        else:
+            result = json.loads(outcome.result) if outcome.result is not None else None
+        if status is None:
+            status = Status.DEAD if claim.counted_attempts >= limit else Status.QUEUED
+        error = json.loads(outcome.error) if outcome.error is not None else task.last_error
+        ended_at = datetime.now(UTC) if status is not Status.QUEUED else None
+        self._change(task_id, status=status, result=result, last_error=error, finished_at=ended_at)
+
+    def _change(self, task_id: str, **changes: Any) -> None:
+        self.tasks[task_id] = replace(self.tasks[task_id], updated_at=datetime.now(UTC), **changes)
+
+
+@contextmanager
+def eager(*pools: Pool, runs: bool = True, connection: Any = None) -> Iterator[EagerClient]:
+    """Return a client whose tasks run in place: what Celery calls `task_always_eager`.
+
+    Args:
+        pools: pools whose tasks it runs when they are submitted by name; a handler needs none.
+        runs: False to record tasks only.
+        connection: asyncpg connection for `ctx.transaction()`.
+
+    Example:
+        with grns.testing.eager() as client:
+            await place_order(client, url="https://example.org")
+            client.assert_submitted(fetch_page, Page(url="https://example.org"))
+    """
+    yield EagerClient(*pools, runs=runs, connection=connection)
+
+
+def _needs_servers(name: str) -> InvalidInputError:
+    return InvalidInputError("eager_mode", f"{name} needs servers: use the fixture grns_client")
+
+
+def _task(prepared: Prepared) -> Task:
+    said, now = prepared.submission, datetime.now(UTC)
+    return Task(
+        id=prepared.id,
+        workspace=said.workspace,
+        task_type=said.task_type,
+        agent_type=said.agent_type,
+        priority=said.priority,
+        status=Status.WAITING if said.is_delayed else Status.QUEUED,
+        attempt=0,
+        max_attempts=said.max_attempts,
+        uncounted_attempts=0,
+        version=1,
+        trace_id=prepared.trace_id,
+        created_at=now,
+        updated_at=now,
+        payload=json.loads(prepared.payload),
+        idempotency_key=said.idempotency_key,
+        causation_id=said.causation_id,
+        next_attempt_at=said.run_at
+        or (now + timedelta(seconds=said.delay_seconds) if said.is_delayed else None),
+    )
