@@ -25,6 +25,7 @@ import httpx2
 import nats
 
 import grns
+from grns.client.arguments import WIRE
 from grns.errors import GrnsError, OutcomeUnknownError, UnavailableError
 from tests.chaos import strangers
 from tests.chaos.http_worker import POOL
@@ -132,7 +133,8 @@ async def by_client(per_second: float) -> None:
         client = await _patiently(lambda: resources.enter_async_context(grns.connect()))
 
         async def submit(wanted: dict[str, Any]) -> str:
-            return (await client.submit(**wanted)).id
+            said = {WIRE.get(name, name): value for name, value in wanted.items()}
+            return (await client.submit(**said)).id
 
         submitter = Submitter(per_second, submit)
         submitter.cancel = client.cancel
