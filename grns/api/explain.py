@@ -9,7 +9,7 @@ from grns.api.answer import Answer
 from grns.api.route import router
 from grns.api.task import TaskId
 from grns.diagnose.explain.collect import Explainer
-from grns.diagnose.explain.reason import Explanation
+from grns.diagnose.explain.explanation import Explanation
 
 routes = router("tasks")
 

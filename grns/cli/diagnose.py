@@ -17,7 +17,7 @@ from grns.cli.session import CliSession, with_session
 from grns.diagnose.doctor.diagnosis import diagnose, worst
 from grns.diagnose.doctor.finding import Finding
 from grns.diagnose.doctor.snapshot import Snapshot
-from grns.diagnose.explain.reason import Explanation
+from grns.diagnose.explain.explanation import Explanation
 from grns.errors import UnavailableError
 from grns.text import counted, lasted
 

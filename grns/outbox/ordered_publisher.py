@@ -1,4 +1,4 @@
-"""Publish the event log in order: never two unacknowledged messages of one task in one stream."""
+"""Publish row by row what the broker has refused, and replays: of each task one message in flight in a stream."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class HandlerRunner:
             claim.task_type,
             error_class,
             message,
-            is_final=isinstance(error, (Fail, *handler.non_retryable)),
+            is_final=isinstance(error, (Fail, *handler.non_retryable)) and not isinstance(error, Retry),
             backoff_seconds=_backoff(error, claim, handler),
             lines=frames.lines(),
             places=frames.places(),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grns.diagnose.explain.reason import Explanation, explain
+from grns.diagnose.explain.explanation import Explanation, explain
 from grns.diagnose.explain.snapshot import (
     Ahead,
     IssueSeen,

@@ -14,8 +14,8 @@ from grns.bootstrap.app import App
 from grns.cli import run
 from grns.dev.servers import LocalNats
 from grns.diagnose.explain.collect import Explainer
+from grns.diagnose.explain.explanation import Explanation
 from grns.diagnose.explain.read import read_story
-from grns.diagnose.explain.reason import Explanation
 from grns.errors import NotFoundError
 from grns.model import subjects
 from grns.model.outcome import Verb

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from grns.diagnose.explain.explanation import gone
 from grns.diagnose.explain.history import story
-from grns.diagnose.explain.reason import gone
 from grns.model.task import STATUS_AFTER, Status
 
 NOW = datetime(2026, 2, 6, 12, 0, 0, tzinfo=UTC)

@@ -231,8 +231,13 @@ async def test_exceptions_that_are_non_retryable_fail_the_task() -> None:
     def sell() -> None:
         raise ValueError("closed")
 
+    @pool.task(non_retryable=(Exception,))
+    def wait() -> None:
+        raise grns.Retry("not yet")
+
     assert (await run(pool, "bake")).verb is Verb.FAIL
     assert (await run(pool, "sell")).verb is Verb.RETRY
+    assert (await run(pool, "wait")).verb is Verb.RETRY, "asked for"
 
 
 async def test_context_says_what_is_known_of_the_attempt() -> None:

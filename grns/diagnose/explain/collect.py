@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from grns.diagnose.daemons import read_pulse
+from grns.diagnose.explain.explanation import Explanation, explain, gone
 from grns.diagnose.explain.read import read_situation, read_story
-from grns.diagnose.explain.reason import Explanation, explain, gone
 from grns.diagnose.explain.snapshot import SubjectSeen, TaskSnapshot
 from grns.errors import GrnsError, NotFoundError
 from grns.model import subjects

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from grns.diagnose.explain.wording import because, clock, failure, short
+from grns.diagnose.explain.phrases import because, clock, failure, short
 from grns.text import lasted
 
 Row = Mapping[str, Any]

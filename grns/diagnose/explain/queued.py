@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterator
 
 from grns.diagnose.explain.cause import Cause
+from grns.diagnose.explain.phrases import because, clock, counted, short
 from grns.diagnose.explain.snapshot import PauseSeen, TaskSnapshot
-from grns.diagnose.explain.wording import because, clock, counted, short
 from grns.model import subjects
 from grns.text import lasted
 

@@ -7,14 +7,16 @@ with paused as (
     from grns.pauses p
     where p.workspace = $3 and p.agent_type = $4 and (p.until is null or p.until > now())
 ),
+open_types as (
+    select h.task_type from unnest($5::text[]) as h (task_type)
+    where not exists (select from paused p where p.task_type in ('', h.task_type))
+),
 locked as (
     select t.id, t.ctid as place, t.queued_at as was_queued_at, t.last_message_id as led_here
     from grns.tasks t
     where t.workspace = $3 and t.agent_type = $4 and t.queued_at is not null
         and t.queued_at < now() - $8::double precision * interval '1 second'
-        and t.status = 'queued' and t.task_type = any($5::text[])
-        and not exists (select from paused p where p.task_type = '')
-        and t.task_type <> all (array(select p.task_type from paused p))
+        and t.status = 'queued' and t.task_type = any (array(select o.task_type from open_types o))
     order by t.priority, t.queued_at
     limit cardinality($1::uuid[])
     for no key update of t skip locked

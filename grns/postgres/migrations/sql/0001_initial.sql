@@ -67,7 +67,8 @@ create table grns.tasks (
 -- `status = 'running'` must not be answered from them, but from the primary key.
 create unique index tasks_idempotency_key on grns.tasks (workspace, idempotency_key)
     where idempotency_key is not null;
-create index tasks_ready on grns.tasks (workspace, agent_type, priority, queued_at)
+-- The type is last: a poll passes over types that it may not take without a look at their rows.
+create index tasks_ready on grns.tasks (workspace, agent_type, priority, queued_at, task_type)
     where queued_at is not null;
 create index tasks_due on grns.tasks (next_attempt_at)
     where next_attempt_at is not null;

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from grns.diagnose.explain.cause import Cause
 from grns.diagnose.explain.history import HistoryStep, story
+from grns.diagnose.explain.phrases import because, clock, counted, failure, short
 from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
 from grns.diagnose.explain.snapshot import TaskSnapshot
-from grns.diagnose.explain.wording import because, clock, counted, failure, short
 from grns.model.task import STATUS_AFTER, TERMINAL, Status
 from grns.text import lasted
 

@@ -1,0 +1,29 @@
+"""The page about tests: its test module passes, fixtures with servers included."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.site.page import written
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_the_test_module_of_the_page_passes(tmp_path: Path) -> None:
+    written("testing.md", tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    run = subprocess.run(
+        [*command, "test_bazaar.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "4 passed" in run.stdout, run.stdout + run.stderr
