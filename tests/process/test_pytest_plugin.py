@@ -16,12 +16,11 @@ pytestmark = pytest.mark.timeout(180)
 
 def test_the_test_module_of_the_page_passes(tmp_path: Path) -> None:
     written("testing.md", tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    pytest_options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "test_bazaar.py"]
     run = subprocess.run(
-        [*command, "test_bazaar.py"],
+        [sys.executable, "-m", "pytest", *pytest_options],
         cwd=tmp_path,
-        env=environment,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         capture_output=True,
         text=True,
         check=False,
