@@ -1,4 +1,4 @@
-"""Publish row by row what the broker has refused, and replays: one message of a task in flight in a stream."""
+"""Publish row by row what the broker has refused, and replays: of each task one row in flight in a stream."""
 
 from __future__ import annotations
 
