@@ -30,6 +30,7 @@ RUN_BY = {
     "requests.md": "tests/foreign/test_nats_js.py",
     "security.md": "tests/process/test_nats_users.py",
     "start.md": "tests/site/test_start.py",
+    "testing.md": "tests/process/test_pytest_plugin.py",
     "tutorial.md": "tests/site/test_tutorial.py",
     "submit.md": "tests/site/test_programs.py",
     "traces.md": "tests/site/test_services.py",

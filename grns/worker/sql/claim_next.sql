@@ -1,7 +1,7 @@
 -- Claims queued tasks without their commands, most urgent first: fallback polling.
 -- $1 lease_ids (as many as tasks are wanted), $2 agent_id, $3 workspace, $4 agent_type,
 -- $5 task types with a handler, $6 their max_attempts, $7 lease in seconds, $8 least age in the queue in seconds
-with paused as (
+with paused as materialized (
     -- one look for the whole statement; '' is a pause of all of the pool, anything else one of that task type
     select p.task_type
     from grns.pauses p
