@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 try:
     from pytest_asyncio import fixture as async_fixture
-except ModuleNotFoundError:
-    async_fixture = pytest.fixture  # pytest says then that it cannot run coroutine fixtures
+except ModuleNotFoundError:  # pytest says then that it cannot run coroutine fixtures
+    from pytest import fixture as async_fixture  # type: ignore[assignment]  # noqa: PT013
 
 _UPGRADE_SECONDS = 60.0
 _STOP_SECONDS = 30.0
