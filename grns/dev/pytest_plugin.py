@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 try:
     from pytest_asyncio import fixture as async_fixture
 except ModuleNotFoundError:  # pytest says then that it cannot run coroutine fixtures
-    from pytest import fixture as async_fixture  # type: ignore[assignment]  # noqa: PT013
+    from pytest import fixture as async_fixture  # type: ignore[no-redef]  # noqa: PT013
 
 _UPGRADE_SECONDS = 60.0
 _STOP_SECONDS = 30.0
