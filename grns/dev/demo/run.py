@@ -204,9 +204,9 @@ class Demo:
 
     async def submit(self, paths: list[str]) -> Counter[str]:
         """Submit one task per file, and tasks that fail; return the number per type."""
-        tasks: list[dict[str, Any]] = [{"task_type": "flaky", "priority": 1}] * _FLAKY
-        tasks += [{"task_type": "hopeless", "priority": 1}] * _HOPELESS
-        tasks += [{"task_type": "digest_file", "payload": {"path": path}} for path in paths]
+        tasks: list[dict[str, Any]] = [{"task": "flaky", "priority": 1}] * _FLAKY
+        tasks += [{"task": "hopeless", "priority": 1}] * _HOPELESS
+        tasks += [{"task": "digest_file", "payload": {"path": path}} for path in paths]
         urls = {"database_url": self.servers.database_url, "nats_url": self.servers.nats_url}
         async with grns.connect(**urls) as client:
             await client.submit_many([{"pool": "digest", **task} for task in tasks])
@@ -215,7 +215,7 @@ class Demo:
             f"submitted {self.total} tasks: {len(paths)} Python files, {_FLAKY} that fail once,"
             f" {_HOPELESS} that always fail"
         )
-        return Counter(task["task_type"] for task in tasks)
+        return Counter(task["task"] for task in tasks)
 
     async def kill_worker(self) -> frozenset[str]:
         """Kill a worker once a quarter of the tasks has ended; return the ids of the tasks that it ran."""
