@@ -137,6 +137,8 @@ class Signature:
 
 def jsonable(value: Any) -> Any:
     """Return a pydantic model or a dataclass as a JSON value, and anything else as it is."""
+    if type(value) is dict:
+        return value
     is_object = isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type))
     return to_jsonable_python(value, by_alias=True) if is_object else value
 

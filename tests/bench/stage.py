@@ -109,7 +109,7 @@ class Stage:
         ids: list[str] = []
         for start in range(0, count, _PART_TASKS):
             answers = await self.client.submit_many(
-                {"task": task_type, "payload": payload_of(number)}
+                {"task": task_type, "pool": "worker", "payload": payload_of(number)}
                 for number in range(start, min(start + _PART_TASKS, count))
             )
             ids += [answer.id for answer in answers if isinstance(answer, grns.TaskHandle)]

@@ -118,7 +118,7 @@ async def test_submit_while_postgres_is_silent(database: Database, network: Prox
     """A client is told after a third of a lease, and may send it again under the same key."""
     lease = 7.5
     keys = [f"many-{number}" for number in range(1200)]
-    many = [{"task_type": "noop", "idempotency_key": key} for key in keys]
+    many = [{"task": "noop", "pool": "worker", "idempotency_key": key} for key in keys]
     async with grns.connect(
         database_url=through(network, database), nats_url="nats://127.0.0.1:1", lease_seconds=lease
     ) as client:

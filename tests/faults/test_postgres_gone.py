@@ -348,7 +348,7 @@ async def hangs_up(client: grns.Client) -> None:
 @pytest.mark.parametrize("is_crash", [False, True], ids=["stopped", "crashed"])
 async def test_submit_while_it_is_away(database_url: str, postgres: LocalPostgres, is_crash: bool) -> None:
     """Nothing was done, and whoever asked is told so at once; afterwards all of it is new."""
-    many = [{"task_type": "noop", "idempotency_key": f"many-{number}"} for number in range(1200)]
+    many = [{"task": "noop", "pool": "worker", "idempotency_key": f"many-{number}"} for number in range(1200)]
     async with grns.connect(database_url=database_url, nats_url=NO_BROKER) as client:
         await client.submit("noop", pool="worker")
         await asyncio.to_thread(postgres.kill if is_crash else postgres.stop)

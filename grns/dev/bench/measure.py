@@ -185,7 +185,7 @@ async def start(bench: Bench) -> Percentiles:
 
 async def _submit(bench: Bench, step: Step = lambda _done: None) -> None:
     plan = bench.plan
-    task = {"task_type": NOOP, "agent_type": AGENT_TYPE, "payload": plan.payload}
+    task = {"task": NOOP, "pool": AGENT_TYPE, "payload": plan.payload}
     for first in range(0, plan.tasks, _BATCH):
         last = min(first + _BATCH, plan.tasks)
         await bench.client.submit_many(task for _ in range(first, last))
