@@ -24,7 +24,7 @@ _ERRORS: dict[Status, type[TaskEndedError]] = {
 }
 
 
-@dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
+@dataclass(slots=True, eq=False)  # hashable; made for each task: frozen ones take five times as long to make
 class TaskHandle(Generic[ResultT]):
     """A task that was submitted. `client.submit` returns it; `client.handle` makes one of an id.
 

@@ -95,7 +95,7 @@ class EagerClient(Client):
     async def get(self, task_id: str) -> Task:
         """Return a task."""
         if task_id not in self.tasks:
-            raise NotFoundError(f"there is no task {task_id}")
+            raise NotFoundError(f"no task {task_id} was submitted to this client")
         return self.tasks[task_id]
 
     async def wait(self, task_id: str, *, timeout: float | timedelta | None = None) -> Task:
@@ -126,11 +126,11 @@ class EagerClient(Client):
         return answers
 
     async def events(self, task_id: str) -> list[LogEvent]:
-        """Raise: there is no event log in eager mode."""
+        """Raise InvalidInputError: eager mode has no event log."""
         raise _needs_servers("events")
 
     async def subscribe(self, *_arguments: Any, **_options: Any) -> Any:
-        """Raise: there are no events in eager mode."""
+        """Raise InvalidInputError: eager mode has no events."""
         raise _needs_servers("subscribe")
 
     async def _submit(self, prepared: Prepared, connection: Any) -> Submitted:

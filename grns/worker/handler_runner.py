@@ -33,7 +33,7 @@ from grns.worker.signature import jsonable
 
 _log = structlog.get_logger()
 
-# What a handler that was told to end asks for, where it did end.
+# The verb for each reason for which a handler had to stop.
 _STOPPED = {
     "cancelled": Verb.CANCEL,
     "shutdown": Verb.RELEASE,
@@ -152,7 +152,7 @@ class HandlerRunner:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            # A thread cannot be stopped, only told; its slot stays taken until it has ended.
+            # A thread cannot be stopped: it sees ctx.should_stop, and keeps its slot until it ends.
             lease.end("timeout")
             future.add_done_callback(_look_away)
             self._emit(

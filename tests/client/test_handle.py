@@ -96,6 +96,7 @@ async def test_result_of_a_task_that_ended_otherwise_raises_how(client: Client, 
         with pytest.raises(kind) as raised:
             await handle.result(timeout=5)
         assert raised.value.task.id == handle.id
+    assert len({failed, dead, cancelled, failed}) == 3
     with pytest.raises(grns.TaskEndedError, match="is dead: ValueError: no such page"):
         await dead.result(timeout=5)
     with pytest.raises(TimeoutError):
