@@ -1,25 +1,21 @@
-"""Wiring of a worker and of its heartbeat process."""
+"""Wiring of a worker."""
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-from dataclasses import dataclass
-from functools import partial
 
+from grns.bootstrap import heartbeat
 from grns.bootstrap.app import VERSION, App
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.model.outcome import Claim
 from grns.nats import JetStream
 from grns.postgres.database import Database
-from grns.settings import Settings, load, reveal
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
 from grns.worker.executor import Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
-from grns.worker.heartbeat import Heartbeat, is_running
 from grns.worker.heartbeat_process import HeartbeatProcess, table_size
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.pause_watch import PauseWatch
@@ -28,43 +24,6 @@ from grns.worker.pool import Pool
 from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
 from grns.worker.worker import Worker
-
-
-@dataclass(frozen=True)
-class HeartbeatConfig:
-    """The configuration that a worker passes to its heartbeat process."""
-
-    table_descriptor: int
-    slots: int
-    agent_id: str
-    worker_pid: int
-    settings: Settings
-
-    def dump(self) -> bytes:
-        """Return the configuration as one line."""
-        fields = {"slots": self.slots, "agent_id": self.agent_id, "worker_pid": self.worker_pid}
-        return json.dumps(fields | {"settings": reveal(self.settings)}).encode()
-
-    @classmethod
-    def read(cls, line: bytes, table_descriptor: int) -> HeartbeatConfig:
-        """Return the configuration that `dump` wrote."""
-        fields = json.loads(line)
-        return cls(table_descriptor, **fields | {"settings": load(**fields["settings"])})
-
-
-def heartbeat(app: App, config: HeartbeatConfig, database: Database, transport: JetStream) -> Heartbeat:
-    """Return the heartbeat of the worker that started this process."""
-    return Heartbeat(
-        database=database,
-        transport=transport,
-        table=SharedLeaseTable.attach(config.table_descriptor, config.slots),
-        agent_id=config.agent_id,
-        workspace=app.settings.workspace,
-        lease_seconds=app.settings.lease_seconds,
-        ack_wait_seconds=app.settings.ack_wait_seconds,
-        is_worker_running=partial(is_running, config.worker_pid),
-        emit=app.telemetry.emit,
-    )
 
 
 def worker(
@@ -149,11 +108,12 @@ class _WorkerFactory:
 
     def heartbeat_process(self) -> HeartbeatProcess:
         """Return the heartbeat process of the worker."""
-        config = HeartbeatConfig(
+        config = heartbeat.HeartbeatConfig(
             self.table_descriptor, self.table.slots, self.claimant.agent_id, os.getpid(), self.settings
         )
         return HeartbeatProcess(
             table_descriptor=self.table_descriptor,
+            module=heartbeat.__name__,
             orders=config.dump(),
             lease_seconds=self.settings.lease_seconds,
             beats=lambda: self.table.beats,

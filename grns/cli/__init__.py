@@ -32,7 +32,6 @@ daemon_group = LazyGroup(
             LazyCommand("webhooks", "Send events to webhooks.", "daemon:webhooks"),
         ]
     },
-    hidden=[LazyCommand("heartbeat", "", "worker:heartbeat")],
     help="Run one daemon alone, instead of all of them with `grns server`.",
 )
 

@@ -110,8 +110,6 @@ class LazyGroup(Group):
         self,
         name: str,
         panels: Mapping[str, Sequence[LazyCommand]],
-        *,
-        hidden: Sequence[LazyCommand] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -124,9 +122,9 @@ class LazyGroup(Group):
             **kwargs,
         )
         listed = [entry for entries in panels.values() for entry in entries]
-        self._entries = {entry.name: entry for entry in (*listed, *hidden)}
+        self._entries = {entry.name: entry for entry in listed}
         for entry in self._entries.values():
-            self.add_command(RichCommand(name=entry.name, help=entry.summary, hidden=entry in hidden))
+            self.add_command(RichCommand(name=entry.name, help=entry.summary))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

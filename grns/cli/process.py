@@ -43,9 +43,8 @@ def make_app(settings: Settings, service: str, resources: ExitStack) -> App:
     app = App(settings, (LogListener(level=settings.log_level), metrics))
     app.trace(service)
     resources.callback(app.spans.close)
-    if service != "heartbeat":  # its worker has written it already
-        for sentence in misspelt():
-            _log.warning("setting_unknown", detail=sentence)
+    for sentence in misspelt():
+        _log.warning("setting_unknown", detail=sentence)
     return app
 
 

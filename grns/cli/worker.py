@@ -1,4 +1,4 @@
-"""`grns worker start`, and the heartbeat process that each worker starts."""
+"""`grns worker start`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ import structlog
 
 from grns.bootstrap import workers
 from grns.bootstrap.app import App
-from grns.bootstrap.workers import HeartbeatConfig
 from grns.cli.group import Command
 from grns.cli.process import end_after, make_app, run, run_services
 from grns.errors import InvalidInputError, SettingsError
@@ -121,45 +120,6 @@ async def _work(app: App, pool: Pool) -> None:
             nats=app.settings.nats_hosts(),
         )
         await run_services([workers.worker(app, pool, database, transport, handlers_database)])
-
-
-@click.command(cls=Command, hidden=True)
-@click.argument("table_descriptor", type=int)
-@click.argument("ready_descriptor", type=int)
-def heartbeat(table_descriptor: int, ready_descriptor: int) -> None:
-    """Renew the leases of the worker that started this process."""
-    # A terminal's Ctrl-C is for the worker: it ends this process after its last task.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    if not (line := sys.stdin.buffer.readline()):
-        return  # the worker died before it wrote the configuration
-    config = HeartbeatConfig.read(line, table_descriptor)
-    with ExitStack() as resources:
-        quiet = {"metrics_port": None, "otlp_endpoint": None}
-        app = make_app(config.settings.model_copy(update=quiet), "heartbeat", resources)
-        run(config.settings, lambda: _renew(app, config, ready_descriptor))
-
-
-async def _renew(app: App, config: HeartbeatConfig, ready_descriptor: int) -> None:
-    def end_with_worker() -> None:
-        if not os.read(sys.stdin.fileno(), 1024):
-            os._exit(0)
-
-    async def end_without_worker() -> None:
-        """Exit after the worker, even if a process that it forked holds our input open."""
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            if os.getppid() != config.worker_pid:
-                os._exit(0)
-
-    loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin.fileno(), end_with_worker)
-    watching = loop.create_task(end_without_worker())
-    async with app.connections("heartbeat", size=2, is_service=True) as (database, transport):
-        os.write(ready_descriptor, b".")
-        os.close(ready_descriptor)
-        await workers.heartbeat(app, config, database, transport).run()
-    watching.cancel()
 
 
 def load_pool(target: str) -> Pool:

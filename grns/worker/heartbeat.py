@@ -59,7 +59,7 @@ class Heartbeat:
         self._progress_seconds = ack_wait_seconds / 3
         # After an outage reapers hold still for one lease: renewals must be tried well within it.
         self._renewing = PeriodicLoop(
-            "heartbeat", self._renew, emit=emit, longest_pause_seconds=min(2.0, lease_seconds / 5)
+            "heartbeat", self._renew, emit=emit, longest_pause_seconds=min(1.0, lease_seconds / 5)
         )
         self._progressing = PeriodicLoop("heartbeat_progress", self._progress, emit=emit)
         self._beating = PeriodicLoop("heartbeat_beat", self._beat, emit=emit)
@@ -68,6 +68,7 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Keep leases until stopped."""
+        self._table.note_start()
         await asyncio.gather(self._beating.run(), self._keep())
 
     def stop(self) -> None:
@@ -95,10 +96,14 @@ class Heartbeat:
         if not self._is_worker_running():
             return _ASK_AGAIN_SECONDS
         leases = [record for record in self._table.records() if record.state is SlotState.LEASE]
-        if time.monotonic() < self._round_at:
-            self._locked = await self._renew_all([one for one in leases if _key(one) in self._locked])
-        else:
-            await self._renew_round(leases)
+        try:
+            if time.monotonic() < self._round_at:
+                self._locked = await self._renew_all([one for one in leases if _key(one) in self._locked])
+            else:
+                await self._renew_round(leases)
+        except GrnsError:
+            self._table.note_failure()
+            raise
         rest = self._round_at - time.monotonic()
         return max(0.0, min(rest, _ASK_AGAIN_SECONDS) if self._locked else rest)
 
@@ -113,6 +118,7 @@ class Heartbeat:
         except GrnsError:
             self._round_at = 0.0
             raise
+        self._table.announce()
 
     async def _renew_all(self, leases: list[SlotRecord]) -> set[tuple[int, int]]:
         """Renew these, in as few statements as may be; returns those whose rows were locked."""
@@ -129,7 +135,6 @@ class Heartbeat:
         try:
             answers = await renew(self._database, held, self._lease_seconds)
         except GrnsError as error:
-            self._table.note_failure()
             _log.warning("renew_failed", leases=len(leases), error=str(error))
             raise
         verdicts, locked = [], set()

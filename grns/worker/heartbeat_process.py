@@ -26,7 +26,7 @@ _MOST_PER_LOOK_SECONDS = 0.5
 
 
 class HeartbeatProcess:
-    """Runs `python -m grns heartbeat` beside a worker.
+    """Runs the module of the heartbeat process beside a worker.
 
     What it needs to know goes in by its standard input, because a command line can be
     readable by all users. The input stays open: its end tells the heartbeat process that the worker died.
@@ -35,6 +35,7 @@ class HeartbeatProcess:
     def __init__(
         self,
         *,
+        module: str,
         table_descriptor: int,
         orders: bytes,
         lease_seconds: float,
@@ -42,6 +43,7 @@ class HeartbeatProcess:
         emit: Emit,
     ) -> None:
         """`beats` returns a number that changes for as long as the heartbeat lives and is not stuck."""
+        self._module = module
         self._table_descriptor = table_descriptor
         self._orders = orders
         self._beats = beats
@@ -75,9 +77,7 @@ class HeartbeatProcess:
                 [
                     sys.executable,
                     "-m",
-                    "grns",
-                    "daemon",
-                    "heartbeat",
+                    self._module,
                     str(self._table_descriptor),
                     str(write_end),
                 ],
@@ -120,13 +120,15 @@ class HeartbeatProcess:
         if self._is_stopped or self._process is None or (code := self._process.poll()) is None:
             return
         self.is_renewing = False
-        _log.error("heartbeat_restarted", exit_code=code)
+        _log.error("heartbeat_ended", exit_code=code)
         self._end()
+        began_at = time.monotonic()
         try:
             await self.start()
         except UnavailableError:
             await asyncio.sleep(_RETRY_SECONDS)  # Postgres may be away, and a start is no small thing
             raise
+        _log.warning("heartbeat_restarted", seconds=time.monotonic() - began_at)
 
     @property
     def is_missing(self) -> bool:

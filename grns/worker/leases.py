@@ -31,8 +31,9 @@ from grns.telemetry.task_signals import LeaseLost, RenewalsUnanswered
 
 MAX_TOKEN_BYTES = 400
 
-# How often the heartbeat has answered, how often it got no answer itself, and how often it has shown life.
-_HEADER = struct.Struct("<QQQ")
+# How often the heartbeat has answered, how often it got no answer itself, how often it has shown life, and
+# whether its last round was answered.
+_HEADER = struct.Struct("<QQQQ")
 _RECORD = struct.Struct(f"<IBi16sB64sH{MAX_TOKEN_BYTES}s")
 _STATE_AT = 4  # one byte, and so never half-written
 _ANSWER = struct.Struct("<IBd")
@@ -148,12 +149,16 @@ class SharedLeaseTable:
         self._memory[start : start + _ANSWER_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
 
     def announce(self) -> None:
-        """Say that there are new answers (the heartbeat process's side)."""
-        self._count(announced=1)
+        """Say that Postgres has answered, and that there may be new answers (the heartbeat process's side)."""
+        self._count(announced=1, is_answered=True)
 
     def note_failure(self) -> None:
         """Say that a renewal got no answer (the heartbeat process's side)."""
-        self._count(failures=1)
+        self._count(failures=1, is_answered=False)
+
+    def note_start(self) -> None:
+        """Say that a heartbeat process begins: Postgres has not answered it yet (its own side)."""
+        self._count(is_answered=False)
 
     def beat(self) -> None:
         """Say that the heartbeat process lives (its own side)."""
@@ -192,9 +197,17 @@ class SharedLeaseTable:
         """A number that changes for as long as the heartbeat process lives and is not stuck."""
         return int(_HEADER.unpack(self._memory[: _HEADER.size])[2])
 
-    def _count(self, *, announced: int = 0, failures: int = 0, beats: int = 0) -> None:
+    @property
+    def is_answered(self) -> bool:
+        """Whether Postgres answered the heartbeat process's last round (the worker's side)."""
+        return bool(_HEADER.unpack(self._memory[: _HEADER.size])[3])
+
+    def _count(
+        self, *, announced: int = 0, failures: int = 0, beats: int = 0, is_answered: bool | None = None
+    ) -> None:
         counts = (self.announced + announced, self.failures + failures, self.beats + beats)
-        self._memory[: _HEADER.size] = _HEADER.pack(*(count % 2**64 for count in counts))
+        said = self.is_answered if is_answered is None else is_answered
+        self._memory[: _HEADER.size] = _HEADER.pack(*(count % 2**64 for count in counts), said)
 
     def answer_for(self, slot: int, generation: int) -> tuple[LeaseAnswer, float] | None:
         """Read the answer for a slot's present holder (the worker's side)."""
@@ -276,6 +289,11 @@ class LeaseManager:
     def free_slots(self) -> int:
         """How much more can be held."""
         return len(self._free)
+
+    @property
+    def is_renewing(self) -> bool:
+        """Whether what is claimed now will be renewed: Postgres answers the heartbeat process."""
+        return self._table.is_answered
 
     @contextmanager
     def delivery(self, token: str) -> Iterator[None]:

@@ -6,10 +6,13 @@ import os
 import socket
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page, bad_cursor, cursor, page_of, parts
-from grns.worker.claims import Claimant
+
+if TYPE_CHECKING:
+    from grns.worker.claims import Claimant
 
 # The pid of an HTTP worker: its process is unknown.
 NO_PROCESS = 0

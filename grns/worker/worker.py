@@ -261,7 +261,7 @@ class Worker:
         while True:
             self._leases.check()
             self._heartbeat.look()
-            if self._heartbeat.is_renewing:
+            if self._heartbeat.is_renewing and self._leases.is_renewing:
                 self._slots.resume(_NO_HEARTBEAT)
             else:  # what is claimed now would be cut before its lease is over, again and again
                 self._slots.hold(_NO_HEARTBEAT)

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import asyncpg
@@ -24,6 +25,8 @@ _DAEMONS = (
     "relay", "command-server", "reaper", "scheduler", "stats", "janitor", "operations",
     "webhooks",
 )  # fmt: skip
+_RESTARTED = b'"heartbeat_restarted"'
+_LONGEST_START_SECONDS = 15.0
 _HITTABLE = (*_WORKERS, *_DAEMONS, "submitter", "api")
 
 
@@ -120,8 +123,17 @@ async def _kill_heartbeat(stage: Stage, chance: random.Random) -> Hit:
     children = seat.children()
     if not children:
         raise NothingDone
+    process, restarts = seat.process, stage.log_of(seat).count(_RESTARTED)
     send_all(children, signal.SIGKILL)
-    return Hit(seat.name)
+
+    async def until_restarted() -> None:
+        """Wait for the next one: how long its start takes is up to the machine."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_START_SECONDS):
+                while seat.process is process and stage.log_of(seat).count(_RESTARTED) == restarts:
+                    await asyncio.sleep(0.1)
+
+    return Hit(seat.name, until_restarted)
 
 
 _FAILPOINTS = {

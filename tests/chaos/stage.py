@@ -298,6 +298,10 @@ class Stage:
             await self.services.stop()
         clocks.tidy()
 
+    def log_of(self, seat: Seat) -> bytes:
+        """Return what the processes of a seat have logged."""
+        return (self.directory / f"{seat.name}.log").read_bytes()
+
     async def _keep(self) -> None:
         """Start again what has ended."""
         while True:

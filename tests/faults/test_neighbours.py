@@ -162,6 +162,29 @@ async def test_a_worker_without_a_heartbeat_takes_nothing_more_and_ends(
     assert {(row["status"], row["attempt"]) for row in rows.values()} == {("queued", 0)}
 
 
+async def test_a_worker_whose_heartbeat_is_not_answered_takes_nothing_more(
+    database: Database, broker: LocalNats
+) -> None:
+    """What it claims would not be renewed, though its own statements are answered."""
+    async with own_worker(database, broker, lease_seconds=1.5) as worker:
+        running = asyncio.create_task(worker.run())
+        await all_in(database, await submit_many(database, 1), within_seconds=20)
+        await fetch(database, "alter table grns.agents rename column worked_at to lost")
+
+        async def is_held() -> bool:
+            return worker._slots.is_held
+
+        await eventually(is_held)
+        ids = await submit_many(database, 3)
+        await asyncio.sleep(0.5)
+        rows = await rows_of(database, ids)
+        assert {(row["status"], row["attempt"]) for row in rows.values()} == {("queued", 0)}
+        await fetch(database, "alter table grns.agents rename column lost to worked_at")
+        await all_in(database, ids, within_seconds=20)
+        worker.stop()
+        await running
+
+
 async def test_a_heartbeat_that_cannot_be_there_without_postgres_is_waited_for(
     database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,7 +196,7 @@ async def test_heartbeat_dies_while_it_is_away(
         os.kill(pid, signal.SIGKILL)
 
     async def has_tried() -> bool:
-        return bool(fleet.facts_of(worker, "heartbeat_restarted"))
+        return bool(fleet.facts_of(worker, "heartbeat_ended"))
 
     await eventually(has_tried)
 

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import pytest
 
+from grns.bootstrap import heartbeat
 from grns.bootstrap.app import App
-from grns.bootstrap.workers import HeartbeatConfig
+from grns.bootstrap.heartbeat import HeartbeatConfig
 from grns.dev.servers import LocalNats
 from grns.model.outcome import Claim
 from grns.model.subjects import lease_nudge
@@ -116,13 +117,19 @@ async def test_a_round_that_failed_is_done_again_soon(
     await fetch(database, "alter table grns.tasks rename column lease_until to lost")
     async with keeping(database, broker, held) as table:
         await eventually(lambda: _has_failed(table))
+        assert not table.is_answered
         await fetch(database, "alter table grns.tasks rename column lost to lease_until")
         async with asyncio.timeout(SOON_SECONDS):
             await eventually(lambda: says(table, LeaseAnswer.RENEWED))
+            await eventually(lambda: _is_answered(table))
 
 
 async def _has_failed(table: SharedLeaseTable) -> bool:
     return table.failures > 0
+
+
+async def _is_answered(table: SharedLeaseTable) -> bool:
+    return table.is_answered
 
 
 async def test_a_heartbeat_that_has_just_come_is_not_missing(
@@ -135,6 +142,7 @@ async def test_a_heartbeat_that_has_just_come_is_not_missing(
         descriptor, 1, WORKER.agent_id, os.getpid(), settings_for(database.url, broker.url)
     ).dump()
     process = heartbeat_process.HeartbeatProcess(
+        module=heartbeat.__name__,
         table_descriptor=descriptor,
         orders=orders,
         lease_seconds=0.01,
@@ -154,10 +162,10 @@ async def test_a_heartbeat_that_has_just_come_is_not_missing(
 
 def test_one_whose_worker_died_before_it_gave_orders_ends_in_silence() -> None:
     """It has nothing to keep, and nobody has made a mistake."""
-    heartbeat = subprocess.run(
-        [sys.executable, "-m", "grns", "daemon", "heartbeat", "0", "1"],
+    process = subprocess.run(
+        [sys.executable, "-m", heartbeat.__name__, "0", "1"],
         input=b"",
         capture_output=True,
         check=False,
     )
-    assert (heartbeat.returncode, heartbeat.stdout, heartbeat.stderr) == (0, b"", b"")
+    assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")
