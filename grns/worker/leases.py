@@ -149,7 +149,7 @@ class SharedLeaseTable:
         self._memory[start : start + _ANSWER_SIZE] = body + _CHECKSUM.pack(zlib.crc32(body))
 
     def announce(self) -> None:
-        """Say that Postgres has answered, and that there may be new answers (the heartbeat process's side)."""
+        """Say that Postgres has answered, perhaps with new answers (the heartbeat process's side)."""
         self._count(announced=1, is_answered=True)
 
     def note_failure(self) -> None:
