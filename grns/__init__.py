@@ -16,6 +16,7 @@ from grns.errors import (
     RateLimitedError,
     Retry,
     SettingsError,
+    Snooze,
     StaleVersionError,
     TaskCancelledError,
     TaskDeadError,
@@ -30,6 +31,7 @@ from grns.model.retry import Backoff
 from grns.model.task import Status, Task
 
 if TYPE_CHECKING:
+    from grns import events, sync, testing
     from grns.agent.client import AgentClient
     from grns.agent.task import AgentTask
     from grns.bootstrap.client import connect
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from grns.worker.pool import AttemptEnd, Pool
     from grns.worker.signature import Depends
 
+_MODULES = frozenset({"events", "sync", "testing"})
 # Loaded when they are asked for: the broker's client alone takes a fifth of a second to import.
 _LATER = {
     "AgentClient": "grns.agent.client",
@@ -80,6 +83,7 @@ __all__ = [
     "RateLimitedError",
     "Retry",
     "SettingsError",
+    "Snooze",
     "StaleVersionError",
     "Status",
     "Subscription",
@@ -95,16 +99,20 @@ __all__ = [
     "UnavailableError",
     "WaitTimeoutError",
     "connect",
+    "events",
+    "sync",
+    "testing",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    module = _LATER.get(name)
-    if module is None:
-        raise AttributeError(f"module 'grns' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(module), name)
+    if name in _MODULES:
+        return import_module(f"grns.{name}")
+    if name not in _LATER:
+        raise AttributeError(f"module 'grns' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)
 
 
 def __dir__() -> list[str]:

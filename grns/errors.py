@@ -27,6 +27,7 @@ GrnsError
 
 TaskSignal                         how a handler says how its task ends: `except GrnsError` does not catch it
 ├── Retry                          a handler asks for another attempt
+├── Snooze                         a handler puts its task off
 └── Fail                           a handler ends its task as failed
 
 Only `grns.postgres` and `grns.nats` catch errors of asyncpg and nats-py, and translate them.
@@ -68,6 +69,22 @@ class Retry(TaskSignal):
         self.reason = reason
         self.after = after
         self.error_class = error_class
+
+
+class Snooze(TaskSignal):
+    """A handler raises it to put its task off. The attempt does not count, however often it does so.
+
+    Args:
+        after: delay before the next attempt, in seconds or as a `timedelta`, at most 366 days.
+
+    Example:
+        if not await has_slot(customer):
+            raise grns.Snooze(30)
+    """
+
+    def __init__(self, after: float | timedelta) -> None:
+        super().__init__(f"the handler put the task off: {after}")
+        self.after = after
 
 
 class Fail(TaskSignal):

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
@@ -196,6 +197,21 @@ class AgentClient:
             "retry_after_seconds": asked_seconds(error.after if isinstance(error, Retry) else after),
         }
         return await self._end(task, "fail", body)
+
+    async def snooze_task(self, task: AgentTask, after: float | timedelta) -> str:
+        """Put a task off. The attempt does not count.
+
+        Args:
+            task: the claimed task.
+            after: delay before the next attempt, in seconds or as a `timedelta`, at most 366 days.
+
+        Returns:
+            `retry_wait`; `cancelled` if the task was cancelled meanwhile.
+        """
+        seconds = asked_seconds(after)
+        if seconds is None:
+            raise InvalidInputError("bad_snooze", f"after is seconds or a timedelta, not {after!r}")
+        return await self._end(task, "snooze", {"after_seconds": seconds})
 
     async def release_task(self, task: AgentTask, reason: str = "released") -> str:
         """Give a task back. The attempt does not count.

@@ -9,7 +9,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry, UnavailableError
+from grns.errors import Fail, InvalidInputError, LeaseLostError, Snooze, TaskSignal, UnavailableError
+from grns.model.retry import asked_seconds
 from grns.runtime.cancel_scope import CancelScope
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ class AgentTask:
     """A claimed attempt of a task.
 
     As a context manager (`async with task:`), it writes the outcome at the end of its block: succeeded with
-    `result`; failed if the block raises (`Retry` and `Fail` work as in a handler); released if the block is
-    cancelled, which happens when the lease expires or the task is cancelled.
+    `result`; failed if the block raises (`Retry`, `Snooze` and `Fail` work as in a handler); released if
+    the block is cancelled, which happens when the lease expires or the task is cancelled.
     """
 
     def __init__(self, client: AgentClient, answer: Mapping[str, Any], asked_at: float) -> None:
@@ -110,6 +111,9 @@ class AgentTask:
             self.status = "lost"
         elif is_cut or self._was_stopped(error):
             await self._write(lambda: client.release_task(self, self.ended or "shutdown"))
+        elif isinstance(error, Snooze) and asked_seconds(error.after) is not None:
+            after = error.after
+            await self._write(lambda: client.snooze_task(self, after))
         elif error is not None:
             await self._write(lambda: client.fail_task(self, error))
         else:
@@ -121,7 +125,7 @@ class AgentTask:
 
     def _was_stopped(self, error: BaseException | None) -> bool:
         """Return whether an error only reflects that the block was cancelled."""
-        if error is None or isinstance(error, (Retry, Fail)):
+        if error is None or isinstance(error, TaskSignal):
             return False
         return self.ended is not None or not isinstance(error, Exception)
 

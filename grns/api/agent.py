@@ -95,6 +95,12 @@ class ReleaseRequest(TokenRequest):
     reason: Annotated[str, Field(min_length=1, max_length=1000)] = _RELEASED
 
 
+class SnoozeRequest(TokenRequest):
+    """Put the task off. The attempt does not count."""
+
+    after_seconds: Seconds
+
+
 class ClaimedTask(BaseModel):
     """A claimed task. This is attempt `counted_attempt` of `max_attempts`."""
 
@@ -228,6 +234,21 @@ async def fail_claim(
         )
 
     return await _written(request_context, body, write)
+
+
+@routes.post("/queue/snooze", response_model=TaskStatus)
+async def snooze_claim(
+    request_context: Agent, body: Annotated[SnoozeRequest, strict_body(SnoozeRequest, code="bad_snooze")]
+) -> Response:
+    """Put a task off. The attempt does not count; the next one starts after some seconds."""
+    outcome = Outcome(Verb.SNOOZE, backoff_seconds=body.after_seconds)
+    return await _written(
+        request_context,
+        body,
+        lambda open_database, shown: request_context.context.agent_writes.finish(
+            open_database, shown, outcome
+        ),
+    )
 
 
 @routes.post("/queue/release", response_model=TaskStatus)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 
-from grns.bootstrap import heartbeat
+from grns.bootstrap import heartbeat, tools
 from grns.bootstrap.app import VERSION, App
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.model.outcome import Claim
@@ -56,6 +56,7 @@ class _WorkerFactory:
         self.leases = LeaseManager(self.table, lease_seconds=settings.lease_seconds, emit=self.emit)
         self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch, keeping=self.leases)
         self.result_limits = settings.result_limits
+        self.client = tools.client(app, database, transport, handlers_database, actor=self.claimant.agent_id)
         self.handlers = HandlerRunner(
             pool,
             make_context=self.context,
@@ -104,6 +105,7 @@ class _WorkerFactory:
             workspace=self.claimant.workspace,
             database=self.handlers_database,
             result_limits=self.result_limits,
+            client=self.client,
         )
 
     def heartbeat_process(self) -> HeartbeatProcess:

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from grns.bootstrap.app import App
 from grns.cli.group import Command
 from grns.cli.process import end_after, make_app, run, run_services
 from grns.errors import InvalidInputError, SettingsError
-from grns.settings import load
+from grns.settings import Settings, load
 from grns.worker.pool import Pool
 
 _log = structlog.get_logger()
@@ -75,16 +76,21 @@ class _Processes(click.IntRange):
     type=click.IntRange(0, 65535),
     help="Port of Prometheus metrics; process N uses this port + N.",
 )
+@click.option("--reload", is_flag=True, help="Start again when a Python file below this directory changes.")
 @click.option(PARENT, type=int, hidden=True)
 def start(
     target: str,
     concurrency: int | None,
     processes: int,
     metrics_port: int | None,
+    reload: bool,
     parent_descriptor: int | None,
 ) -> None:
     """Run a pool's handlers until SIGTERM. Tasks that outlast the grace period are released."""
     settings = load(concurrency=concurrency, metrics_port=metrics_port)
+    if reload:
+        _run_and_reload(settings)
+        return
     if processes > 1:
         commands = _commands(target, concurrency, processes, settings.metrics_port)
         sys.exit(run_together(commands, grace_seconds=settings.shutdown_grace_seconds))
@@ -94,6 +100,25 @@ def start(
     with ExitStack() as resources:
         app = make_app(settings, "worker", resources)
         run(settings, lambda: end_after(_work_and_flush(app, pool)))
+
+
+def _run_and_reload(settings: Settings) -> None:
+    """Run this command without `--reload`, and again after each change."""
+    try:
+        from watchfiles import PythonFilter, run_process
+    except ModuleNotFoundError as error:
+        missing = SettingsError("--reload needs the package watchfiles")
+        missing.add_note("pip install 'grns[dev]'")
+        raise missing from error
+    arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
+    run_process(
+        ".",
+        target=shlex.join([sys.executable, "-m", "grns", *arguments]),
+        target_type="command",
+        watch_filter=PythonFilter(),
+        callback=lambda changes: _log.info("worker_reloaded", files=sorted({path for _, path in changes})),
+        sigint_timeout=math.ceil(settings.shutdown_grace_seconds + _LAST_WORDS_SECONDS),
+    )
 
 
 async def _work_and_flush(app: App, pool: Pool) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.duration import seconds_of
+from grns.model.json import Limits
 from grns.model.submission import Submission, submission
+from grns.tasks.submit import Prepared, Preparer, prepare
+from grns.telemetry import current
+from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker.handler import Handler
 from grns.worker.signature import jsonable
 
@@ -17,7 +23,38 @@ from grns.worker.signature import jsonable
 WIRE = {"task_type": "task", "agent_type": "pool", "delay_seconds": "delay"}
 
 
-def submission_of(fields: Any, *, workspace: str, trace_id: str | None) -> Submission:
+@dataclass(frozen=True, slots=True)
+class SubmissionReader:
+    """Reads the arguments of `submit` for one workspace.
+
+    What a handler submits belongs to the trace of its task, and names the message that caused the attempt.
+    """
+
+    workspace: str
+    limits: Limits
+    spans: Spans = NO_SPANS
+
+    def prepare(self, fields: Mapping[str, Any]) -> Prepared:
+        """Return one submission, checked."""
+        return prepare(self._read(fields), self.limits)
+
+    def prepare_many(self, submissions: Iterable[Any]) -> list[Prepared]:
+        """Return many submissions, all checked."""
+        preparer = Preparer(self._read, self.limits, payload=payload_of)
+        return [preparer.prepare(one) for one in submissions]
+
+    def _read(self, fields: Any) -> Submission:
+        claim = current.attempt()
+        if claim is None:
+            return submission_of(fields, workspace=self.workspace, trace_id=self.spans.current_trace())
+        return submission_of(
+            fields, workspace=self.workspace, trace_id=claim.trace_id, causation_id=claim.causation_id
+        )
+
+
+def submission_of(
+    fields: Any, *, workspace: str, trace_id: str | None, causation_id: UUID | None = None
+) -> Submission:
     """Return the checked submission of the arguments of `Client.submit`; one that is checked as it is."""
     if isinstance(fields, Submission):
         return fields
@@ -32,6 +69,8 @@ def submission_of(fields: Any, *, workspace: str, trace_id: str | None) -> Submi
     said.setdefault("workspace", workspace)
     if said.get("trace_id") is None and trace_id is not None:
         said["trace_id"] = trace_id
+    if said.get("causation_id") is None and causation_id is not None:
+        said["causation_id"] = causation_id
     try:
         return submission(**said)
     except InvalidInputError as error:

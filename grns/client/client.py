@@ -10,20 +10,20 @@ from typing import Any, TypeVar, overload
 from uuid import UUID
 from weakref import WeakSet
 
-from grns.client.arguments import checked_timeout, known_id, payload_of, short, submission_of
+from grns.client.arguments import SubmissionReader, checked_timeout, known_id, short
 from grns.client.handle import TaskHandle
-from grns.client.subscription import EventHandler, Subscription, known_kind
+from grns.client.operator import OperatorMethods
+from grns.client.subscriber import SubscriberMethods
+from grns.client.subscription import Subscription
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import (
     ConflictError,
-    InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
     UnavailableError,
     UnusableError,
     WaitTimeoutError,
 )
-from grns.model import subjects
 from grns.model.json import Limits
 from grns.model.submission import Submission
 from grns.model.task import TERMINAL, Status, Task
@@ -35,7 +35,7 @@ from grns.tasks import read
 from grns.tasks.announce import announce
 from grns.tasks.cancel import cancel
 from grns.tasks.redrive import redrive
-from grns.tasks.submit import Prepared, Preparer, Submissions, Submitted, prepare, submit_in
+from grns.tasks.submit import Prepared, Submissions, Submitted, submit_in
 from grns.tasks.submit_many import Bulk
 from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
@@ -46,11 +46,9 @@ ResultT = TypeVar("ResultT")
 
 _FIRST_LOOK_SECONDS = 0.02
 _LONGEST_LOOK_SECONDS = 0.5
-_BROKER_SECONDS = 30.0
-_DEEPEST = 10_000
 
 
-class Client:
+class Client(OperatorMethods, SubscriberMethods):
     """The client of applications. Create it with `grns.connect()`.
 
     It needs only Postgres. The broker makes tasks start sooner; only `subscribe` requires it.
@@ -74,7 +72,7 @@ class Client:
         self._handlers_database = handlers_database
         self._transport = transport
         self._workspace = workspace
-        self._payload_limits = payload_limits
+        self._reader = SubmissionReader(workspace, payload_limits, spans)
         self._envelope_limits = envelope_limits
         self._actor = actor
         self._emit = emit
@@ -153,9 +151,7 @@ class Client:
             handle = await client.submit(fetch_page, Page(url="https://example.org"), priority=1)
             handle = await client.submit("fetch_page", {"url": "https://example.org"}, pool="shop")
         """
-        prepared = prepare(
-            self._submission({"task": task, "payload": payload, **options}), self._payload_limits
-        )
+        prepared = self._reader.prepare({"task": task, "payload": payload, **options})
         task_type = prepared.submission.task_type
         with self._spans.submitting(task_id=prepared.id, task_type=task_type, trace_id=prepared.trace_id):
             submitted = await self._submit(prepared, connection)
@@ -192,8 +188,7 @@ class Client:
             await client.submit_many({"task": fetch_page, "payload": page} for page in pages)
         """
         said = list(submissions)
-        preparer = Preparer(self._submission, self._payload_limits, payload=payload_of)
-        prepared = [preparer.prepare(one) for one in said]
+        prepared = self._reader.prepare_many(said)
         try:
             with self._spans.submitting_many(len(prepared)):
                 if connection is None:
@@ -324,57 +319,6 @@ class Client:
         """Return the events of a task, in order."""
         return await history(self._database, known_id(task_id), self._workspace)
 
-    async def subscribe(
-        self, name: str, handler: EventHandler, *, kinds: Sequence[str] = ("evt.task.*",), depth: int = 64
-    ) -> Subscription:
-        """Subscribe to events with a durable position, which survives restarts.
-
-        The handler runs inside a transaction that also marks the event as processed: what it writes through
-        its connection happens once per event, however often the event is delivered. If the handler raises,
-        the logger `grns` records it, and the event is delivered again.
-
-        Args:
-            name: name of the durable consumer. Processes with the same name share its events. A new name
-                starts with the oldest event that the broker still has (7 days).
-            handler: coroutine function `handler(event, connection)`.
-            kinds: kinds of events, such as `evt.task.dead` or `evt.task.*`.
-            depth: maximum number of events that are delivered and not yet handled.
-
-        Returns:
-            The subscription; `stop` ends it.
-
-        Raises:
-            InvalidInputError: there are no events of such a kind.
-            UnavailableError: the broker does not answer within 30 s.
-
-        Example:
-            async def on_dead(event, connection):
-                await connection.execute("insert into alerts (task_id) values ($1)", event.payload["task_id"])
-
-            await client.subscribe("alerts", on_dead, kinds=["evt.task.dead"])
-        """
-        filters = [subjects.message(known_kind(kind), self._workspace) for kind in kinds]
-        if not filters or isinstance(kinds, str):
-            raise InvalidInputError("bad_kind", "kinds are a list of at least one, as ['evt.task.*']")
-        if type(depth) is not int or not 1 <= depth <= _DEEPEST:
-            raise InvalidInputError("bad_depth", f"depth is 1 to {_DEEPEST}")
-        subscription = Subscription(
-            subjects.token(name, name="name"),
-            handler,
-            database=self._handlers_database,
-            dead_letters=self._dead_letters,
-            limits=self._envelope_limits,
-            emit=self._emit,
-        )
-        try:
-            async with asyncio.timeout(_BROKER_SECONDS):
-                await self._transport.wait_connected()
-        except TimeoutError as error:
-            raise UnavailableError(f"no broker answered within {_BROKER_SECONDS:.0f} s") from error
-        await subscription.open(self._transport, filters, depth)
-        self._subscriptions.add(subscription)
-        return subscription
-
     async def _look(self, task_id: str) -> Task | UnavailableError | None:
         """Return the task if it has ended, None if not, or the error while Postgres is away."""
         try:
@@ -391,9 +335,6 @@ class Client:
         answers = await self._submissions.submit_many(part)
         await announce(self._transport, part)
         return answers
-
-    def _submission(self, fields: Any) -> Submission:
-        return submission_of(fields, workspace=self._workspace, trace_id=self._spans.current_trace())
 
     async def _read_statuses(self, ids: Sequence[str]) -> list[Status | None]:
         found = await read.statuses(self._database, ids, self._workspace)

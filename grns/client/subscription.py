@@ -8,7 +8,9 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import GrnsError, InvalidInputError, RejectedError, UnavailableError
@@ -24,30 +26,37 @@ from grns.nats.messages import whole_number
 from grns.postgres.database import Connection, Database
 from grns.postgres.errors import translated
 from grns.postgres.statements import statement
+from grns.telemetry.service_signals import TransportFailing
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import EventNotHandled, EventSkipped
 
 _RETRY_SECONDS = 1.0
+_OPEN_AGAIN_SECONDS = 5.0
 _KINDS = re.compile(r"evt(\.([A-Za-z0-9_-]{1,64}|\*)){2,3}\Z")
 _AGENTS_EVENT = next(kind for kind in payloads.PATTERNS if kind.startswith("evt."))
 _EVENTS = [kind for kind in (*payloads.PAYLOADS, *payloads.PATTERNS) if kind.startswith("evt.")]
 
-EventHandler = Callable[["Event", Connection], Awaitable[None]]
+EventHandler = Callable[["Event[Any]", Connection], Awaitable[None]]
+PayloadT = TypeVar("PayloadT", covariant=True, default=Any)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Event(Generic[PayloadT]):
     """An event.
 
     `version` orders the events of a task; a gap means that you missed one. `payload` is the model of the
-    kind, `envelope` the whole message, `subject` its NATS subject.
+    kind (`grns.events`), `envelope` the whole message, `subject` its NATS subject.
+
+    Example:
+        async def on_dead(event: grns.Event[grns.events.TaskDead], connection) -> None:
+            print(event.payload.task_id, event.payload.error_class)
     """
 
     envelope: Envelope
     subject: str
     task_id: str | None
     version: int | None
-    payload: Any
+    payload: PayloadT
 
     @property
     def kind(self) -> str:
@@ -63,6 +72,8 @@ class Subscription:
         name: str,
         handler: EventHandler,
         *,
+        filters: Sequence[str],
+        max_in_flight: int,
         database: Database,
         dead_letters: DeadLetterQueue,
         limits: Limits,
@@ -74,19 +85,40 @@ class Subscription:
         self._dead_letters = dead_letters
         self._limits = limits
         self._emit = emit
-        self._filters: Sequence[str] = ()
+        self._filters = filters
+        self._max_in_flight = max_in_flight
         self._consumer: Consumer | None = None
         self._arrived: asyncio.Queue[Delivery] = asyncio.Queue()
         self._handling: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
 
-    async def open(self, transport: JetStream, filters: Sequence[str], depth: int) -> None:
+    async def open(self, transport: JetStream) -> None:
         """Start to receive."""
-        self._filters = filters
-        self._consumer = await transport.subscribe(self._name, filters, self._arrived.put_nowait, depth=depth)
+        self._consumer = await transport.subscribe(
+            self._name, self._filters, self._arrived.put_nowait, depth=self._max_in_flight
+        )
         self._handling = asyncio.create_task(self._handle_all())
+
+    def open_soon(self, transport: JetStream) -> None:
+        """Start to receive once the broker is there; try until that succeeds."""
+        self._opening = asyncio.create_task(self._open(transport))
+
+    async def _open(self, transport: JetStream) -> None:
+        while True:
+            await transport.wait_connected()
+            try:
+                await self.open(transport)
+            except GrnsError as error:
+                self._emit(TransportFailing("subscription_failed", f"{self._name}: {error}"))
+                await asyncio.sleep(_OPEN_AGAIN_SECONDS)
+            else:
+                return
 
     async def stop(self) -> None:
         """End the subscription; events that are not handled are given back."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.stop()
@@ -162,7 +194,7 @@ async def _give_back(delivery: Delivery, delay_seconds: float = 0.0) -> None:
         await delivery.nak(delay_seconds)
 
 
-def read_event(delivery: Delivery, limits: Limits) -> Event:
+def read_event(delivery: Delivery, limits: Limits) -> Event[Any]:
     """Return a delivery as an event; `RejectedError` where it is none."""
     said = envelope.decode(delivery.body, subject=delivery.subject, limits=limits)
     return Event(

@@ -125,6 +125,15 @@ class TaskRetryScheduled(Payload):
     error_class: ErrorClass
 
 
+class TaskSnoozed(Payload):
+    """The handler put the task off. The attempt does not count; the next one starts at `next_attempt_at`."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    next_attempt_at: Instant
+
+
 class TaskLeaseExpired(Payload):
     """The lease expired. The task is queued again."""
 
@@ -225,6 +234,7 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "evt.task.completed": TaskCompleted,
     "evt.task.failed": TaskFailed,
     "evt.task.retry_scheduled": TaskRetryScheduled,
+    "evt.task.snoozed": TaskSnoozed,
     "evt.task.lease_expired": TaskLeaseExpired,
     "evt.task.released": TaskReleased,
     "evt.task.dead": TaskDead,

@@ -15,13 +15,14 @@ class Verb(StrEnum):
     SUCCEED = "succeed"
     FAIL = "fail"
     RETRY = "retry"
+    SNOOZE = "snooze"
     CANCEL = "cancel"
     RELEASE = "release"
 
 
 @dataclass(slots=True)  # created for each task: frozen ones take five times as long
 class Outcome:
-    """How an attempt ended. `result` and `error` are JSON text; `backoff_seconds` is for retries."""
+    """How an attempt ended. `result` and `error` are JSON text; retries and snoozes have a backoff."""
 
     verb: Verb
     result: str | None = None

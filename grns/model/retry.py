@@ -19,19 +19,18 @@ class Backoff:
 
     Args:
         base_seconds: delay after the first attempt.
-        cap_seconds: maximum delay, before the jitter of ±20 %.
-        form: `exponential` (base · 2^(attempts − 1)) or `polynomial` (base · attempts²).
-        function: replaces the form: takes the number of counted attempts (1, 2, …), returns seconds.
+        max_seconds: maximum delay, before the jitter of ±20 %.
+        curve: `exponential` (base · 2^(attempts − 1)), `polynomial` (base · attempts²), or a function from
+            the number of counted attempts (1, 2, …) to seconds.
 
     Example:
-        @pool.task("fetch_page", backoff=grns.Backoff(base_seconds=1, cap_seconds=60))
+        @pool.task("fetch_page", backoff=grns.Backoff(base_seconds=1, max_seconds=60))
         async def fetch_page(ctx: grns.Context, page: Page) -> dict: ...
     """
 
     base_seconds: float = 5.0
-    cap_seconds: float = 900.0
-    form: Literal["exponential", "polynomial"] = "exponential"
-    function: Callable[[int], float] | None = None
+    max_seconds: float = 900.0
+    curve: Literal["exponential", "polynomial"] | Callable[[int], float] = "exponential"
 
     def delay_seconds(self, attempts: int, random: float) -> float:
         """Return the delay after `attempts` counted attempts; `random` is in [0, 1).
@@ -43,13 +42,13 @@ class Backoff:
         raw = self._raw_seconds(max(attempts, 1))
         if isnan(raw):
             raise ValueError("a backoff function returned NaN")
-        delay = min(raw, self.cap_seconds)
+        delay = min(raw, self.max_seconds)
         return min(max(delay, 0.0) * (low + (high - low) * random), MAX_BACKOFF_SECONDS)
 
     def _raw_seconds(self, attempts: int) -> float:
-        if self.function is not None:
-            return float(self.function(attempts))
-        if self.form == "polynomial":
+        if callable(self.curve):
+            return float(self.curve(attempts))
+        if self.curve == "polynomial":
             return self.base_seconds * attempts**2
         return self.base_seconds * 2.0 ** min(attempts - 1, _MAX_DOUBLINGS)
 

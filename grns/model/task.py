@@ -57,6 +57,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_RETRY_WAIT, _RUNNING, "claim", "evt.task.claimed"),
     Transition(_RUNNING, _SUCCEEDED, "finish", "evt.task.completed"),
     Transition(_RUNNING, _RETRY_WAIT, "finish", "evt.task.retry_scheduled"),
+    Transition(_RUNNING, _RETRY_WAIT, "snooze", "evt.task.snoozed"),
     Transition(_RETRY_WAIT, _QUEUED, "promote", "evt.task.queued", command="retry_due"),
     Transition(_RUNNING, _FAILED, "finish", "evt.task.failed", dead_letter="dlq.task.failed"),
     Transition(_RUNNING, _DEAD, "finish", "evt.task.dead", dead_letter="dlq.task.dead"),

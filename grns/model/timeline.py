@@ -10,6 +10,7 @@ from typing import Any
 _ENDS = {
     "evt.task.completed": "succeeded",
     "evt.task.retry_scheduled": "retry_wait",
+    "evt.task.snoozed": "snoozed",
     "evt.task.failed": "failed",
     "evt.task.dead": "dead",
     "evt.task.cancelled": "cancelled",

@@ -13,10 +13,10 @@ from grns.errors import ConflictError, GrnsError, InvalidInputError
 from grns.model.json import Limits, dumps
 from grns.model.submission import Submission
 from grns.model.task import new_id
+from grns.postgres import user_connection
 from grns.postgres.batch import Batch
-from grns.postgres.database import Database, Row, Session
+from grns.postgres.database import Database, Session
 from grns.postgres.singles import send_all
-from grns.postgres.statements import statement
 
 _MOST_KNOWN = 1000
 _EMPTY: dict[str, Any] = {}
@@ -127,7 +127,7 @@ def _none_if_unsaid(column: list[Any]) -> list[Any]:
     return column if any(column) else []
 
 
-def answers(batch: Sequence[Prepared], rows: Sequence[Row]) -> list[Submitted | ConflictError]:
+def answers(batch: Sequence[Prepared], rows: Sequence[Any]) -> list[Submitted | ConflictError]:
     """Match the statement's rows to the batch; a key that belongs to another task is a `ConflictError`.
 
     What has no row was created.
@@ -139,7 +139,7 @@ def answers(batch: Sequence[Prepared], rows: Sequence[Row]) -> list[Submitted | 
     return answered
 
 
-def _answer(prepared: Prepared, row: Row) -> Submitted | ConflictError:
+def _answer(prepared: Prepared, row: Any) -> Submitted | ConflictError:
     key = prepared.submission.idempotency_key
     if row["task_id"] is None:
         return ConflictError(
@@ -182,21 +182,12 @@ class Submissions:
 async def submit_in(
     connection: Any, batch: Sequence[Prepared], *, actor: str | None = None
 ) -> list[Submitted | ConflictError]:
-    """Create tasks inside the caller's transaction.
+    """Create tasks inside the caller's transaction. Nothing exists unless the caller commits."""
+    return answers(batch, await user_connection.fetch(connection, "submit_tasks", columns(batch, actor)))
 
-    `connection` is an asyncpg connection, or an AsyncSession or AsyncConnection of
-    SQLAlchemy on asyncpg. Nothing exists unless the caller commits.
-    """
-    arguments = columns(batch, actor)
-    if hasattr(connection, "fetch"):
-        return answers(batch, await connection.fetch(statement("submit_tasks"), *arguments))
-    if not hasattr(connection, "exec_driver_sql"):
-        if not hasattr(connection, "connection"):
-            raise InvalidInputError(
-                "bad_connection",
-                "connection must be asyncpg's, or an AsyncSession or AsyncConnection, "
-                f"not {type(connection).__name__}",
-            )
-        connection = await connection.connection()  # a session lends its own
-    result = await connection.exec_driver_sql(statement("submit_tasks"), arguments)
-    return answers(batch, result.mappings().all())
+
+def submit_in_sync(
+    connection: Any, batch: Sequence[Prepared], *, actor: str | None = None
+) -> list[Submitted | ConflictError]:
+    """Do the same on the connection of a synchronous driver."""
+    return answers(batch, user_connection.fetch_sync(connection, "submit_tasks", columns(batch, actor)))

@@ -16,6 +16,11 @@ def begin(claim: Claim) -> None:
     _CURRENT.set(claim)
 
 
+def attempt() -> Claim | None:
+    """Return the attempt of the running code; None outside of a handler."""
+    return _CURRENT.get()
+
+
 def end() -> None:
     """Clear the attempt of this asyncio task."""
     _CURRENT.set(None)

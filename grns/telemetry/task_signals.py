@@ -64,6 +64,17 @@ class RetryRequested(Signal):
     exception: str  # the traceback, if another error caused it
 
 
+@signal("task_snoozed")
+class AttemptSnoozed(Signal):
+    """A handler raised `Snooze`."""
+
+    task_id: str
+    task_type: str
+    attempt: int
+    trace_id: str
+    seconds: float
+
+
 @signal("task_released")
 class AttemptReleased(Signal):
     task_id: str

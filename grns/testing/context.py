@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from grns.client.client import Client
 from grns.errors import InvalidInputError
 from grns.model.json import Limits, dumps
 from grns.model.outcome import Claim, Finished
@@ -27,7 +28,9 @@ class LocalContext(Context):
         result: what was passed to `tx.complete`, after the transaction has committed.
     """
 
-    def __init__(self, claim: Claim, *, state: Any = None, connection: Any = None) -> None:
+    def __init__(
+        self, claim: Claim, *, state: Any = None, connection: Any = None, client: Client | None = None
+    ) -> None:
         self._local_lease = Lease(claim, 0, 1)
         super().__init__(
             claim,
@@ -36,6 +39,7 @@ class LocalContext(Context):
             workspace=claim.workspace,
             database=None,  # type: ignore[arg-type]  # `transaction` does without
             result_limits=Limits(),
+            client=client,
         )
         self.state = state
         self.result: Any = None
@@ -59,8 +63,9 @@ class LocalContext(Context):
         if self.finished is not None:
             raise InvalidInputError("finished_already", "there is one transaction per attempt")
         async with self._connection.transaction():
-            transaction = Transaction(self._connection)
-            yield transaction
+            async with AsyncExitStack() as resources:
+                transaction = Transaction(self._connection, resources)
+                yield transaction
             dumps(transaction.result, self._result_limits)
         self.finished, self.result = Finished("succeeded"), transaction.result
 
@@ -73,6 +78,7 @@ def context(
     max_attempts: int = 3,
     state: Any = None,
     connection: Any = None,
+    client: Client | None = None,
 ) -> LocalContext:
     """Return a context with which a test calls a handler.
 
@@ -83,13 +89,15 @@ def context(
         max_attempts: maximum number of attempts.
         state: what `ctx.state` returns.
         connection: asyncpg connection for `ctx.transaction()`.
+        client: what `ctx.client` returns, such as that of `grns.testing.eager()`.
 
     Example:
         ctx = grns.testing.context(attempt=3)
         assert await fetch_page(Page(url="https://example.org"), ctx) == {"status": 200}
     """
     text = dumps({} if payload is None else payload, Limits())
-    return LocalContext(forged(task_type, text, attempt, max_attempts), state=state, connection=connection)
+    claim = forged(task_type, text, attempt, max_attempts)
+    return LocalContext(claim, state=state, connection=connection, client=client)
 
 
 async def run(
@@ -100,22 +108,24 @@ async def run(
     max_attempts: int | None = None,
     state: Any = None,
     connection: Any = None,
+    client: Client | None = None,
 ) -> ResultT:
     """Run one attempt of a task as a worker does, and return its result.
 
     The payload is validated and becomes JSON on the way, dependencies are resolved, and the result becomes
-    JSON and is validated. The lifespan of the pool is entered unless you pass a `state`.
+    JSON and is validated. The lifespan of the pool is entered unless you pass a `state`;
+    `connection` and `client` are those of `context`.
 
     Raises:
         InvalidInputError: the payload does not fit the handler.
-        Exception: what the handler raised, `grns.Retry` and `grns.Fail` included.
+        Exception: what the handler raised, `grns.Retry`, `grns.Snooze` and `grns.Fail` included.
 
     Example:
         result = await grns.testing.run(fetch_page, Page(url="https://example.org"))
     """
     text = dumps(handler.signature.payload_text(payload), Limits())
     claim = forged(handler.task_type, text, attempt, max_attempts or handler.max_attempts or 3)
-    local = LocalContext(claim, connection=connection)
+    local = LocalContext(claim, connection=connection, client=client)
     *_, root = handler.pool.lineage()
     runner = HandlerRunner(
         root,

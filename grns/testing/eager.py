@@ -66,9 +66,9 @@ class EagerClient(Client):
         return await super().submit_many(said, connection=connection)
 
     async def run_waiting(self) -> None:
-        """Run the tasks that wait for their time, and those that have not run because of `runs=False`."""
+        """Run the tasks that are delayed or snoozed, and those that `runs=False` has held."""
         for task in list(self.tasks.values()):
-            if task.status in (Status.QUEUED, Status.WAITING):
+            if task.status in (Status.QUEUED, Status.WAITING, Status.RETRY_WAIT):
                 await self._run(task.id)
 
     def assert_submitted(self, task: Handler[Any, Any] | str, payload: Any = None, **fields: Any) -> Task:
@@ -169,14 +169,15 @@ class EagerClient(Client):
         if handler is None:
             return
         limit = task.max_attempts or handler.max_attempts or 3
-        while self.tasks[task_id].status in (Status.QUEUED, Status.WAITING):
+        await self._attempt(handler, task_id, limit)
+        while self.tasks[task_id].status is Status.QUEUED:
             await self._attempt(handler, task_id, limit)
 
     async def _attempt(self, handler: Handler[Any, Any], task_id: str, limit: int) -> None:
         task = self.tasks[task_id]
         claim = forged(task.task_type, json.dumps(task.payload), task.attempt + 1, limit)
         claim.id, claim.trace_id, claim.uncounted_attempts = task.id, task.trace_id, task.uncounted_attempts
-        local = LocalContext(claim, connection=self._connection)
+        local = LocalContext(claim, connection=self._connection, client=self)
         *_, root = handler.pool.lineage()
         runner = HandlerRunner(
             root, make_context=lambda _claim, _lease: local, threads=1, result_limits=Limits(),
@@ -189,6 +190,11 @@ class EagerClient(Client):
         finally:
             runner.close()
             await runner.stop()
+        if outcome.verb is Verb.SNOOZE:
+            due_at = datetime.now(UTC) + timedelta(seconds=outcome.backoff_seconds)
+            spared = task.uncounted_attempts + 1
+            self._change(task_id, status=Status.RETRY_WAIT, uncounted_attempts=spared, next_attempt_at=due_at)
+            return
         status = _ENDS.get(outcome.verb)
         if local.finished is not None:
             status, result = Status.SUCCEEDED, local.result

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import structlog
@@ -14,10 +14,15 @@ import structlog
 from grns.errors import InvalidInputError, LeaseLostError, OutcomeUnknownError, UnavailableError
 from grns.model.json import Limits, dumps, loads_stored
 from grns.model.outcome import Claim, Finished, Outcome, Verb
-from grns.postgres.database import Connection, Database
+from grns.postgres.database import Connection, Database, run
 from grns.telemetry import failpoint
 from grns.worker.finishes import Finish, finish_in
 from grns.worker.leases import Lease
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+    from grns.client.client import Client
 
 
 class Transaction:
@@ -26,9 +31,25 @@ class Transaction:
     `connection` is an asyncpg connection.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, resources: AsyncExitStack) -> None:
         self.connection = connection
         self.result: Any = None
+        self._resources = resources
+
+    async def session(self, **options: Any) -> AsyncSession:
+        """Open a SQLAlchemy session in this transaction. The end of the transaction commits it.
+
+        Args:
+            options: those of `sqlalchemy.ext.asyncio.AsyncSession`, such as `expire_on_commit=False`.
+
+        Example:
+            async with ctx.transaction() as tx:
+                session = await tx.session()
+                session.add(Invoice(order_id=order.id))
+        """
+        from grns.postgres.lent_session import lent_session
+
+        return await self._resources.enter_async_context(lent_session(self.connection, options))
 
     def complete(self, result: Any) -> None:
         """Set the result with which the commit completes the task: a JSON value. Defaults to None."""
@@ -47,11 +68,13 @@ class Context:
         workspace: str,
         database: Database,
         result_limits: Limits,
+        client: Client | None = None,
     ) -> None:
         self._claim = claim
         self._lease = lease
         self._database = database
         self._result_limits = result_limits
+        self._client = client
         self.agent_id = agent_id
         self.workspace = workspace
         self.state: Any = None
@@ -127,11 +150,18 @@ class Context:
         """
         return self._lease.ended
 
-    def begin(self, payload: Any, *, state: Any, timeout_seconds: float | None) -> None:
+    def _begin(self, payload: Any, *, state: Any, timeout_seconds: float | None) -> None:
         """Note what the handler gets."""
         self._payload, self.state = payload, state
         if timeout_seconds is not None:
             self.deadline = datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=timeout_seconds)
+
+    @property
+    def client(self) -> Client:
+        """A client of the task's workspace. What it submits belongs to the trace of this task."""
+        if self._client is None:
+            raise InvalidInputError("no_client", "pass a client to testing.context(client=...)")
+        return self._client
 
     @property
     def log(self) -> Any:
@@ -164,8 +194,10 @@ class Context:
             )
         try:
             async with self._database.transaction() as connection:
-                transaction = Transaction(connection)
-                yield transaction
+                await run(connection, "name_attempt", self.trace_id, str(self._claim.causation_id or ""))
+                async with AsyncExitStack() as resources:
+                    transaction = Transaction(connection, resources)
+                    yield transaction
                 finished = await self._finish_in(connection, transaction)
             failpoint.reach("worker.committed")
         except OutcomeUnknownError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
@@ -16,6 +16,7 @@ from grns.model.submission import MAX_ATTEMPTS_LIMIT
 from grns.worker.signature import Signature
 
 if TYPE_CHECKING:
+    from grns import sync
     from grns.client.client import Client
     from grns.client.handle import TaskHandle
     from grns.worker.pool import Pool
@@ -74,15 +75,22 @@ class Handler(Generic[PayloadT, ResultT]):
         """Name of the pool that tasks of this type go to."""
         return self.pool.agent_type
 
-    async def submit(
+    @overload
+    def submit(
         self, client: Client, payload: PayloadT | None = None, **options: Any
-    ) -> TaskHandle[ResultT]:
+    ) -> Coroutine[Any, Any, TaskHandle[ResultT]]: ...
+    @overload
+    def submit(
+        self, client: sync.Client, payload: PayloadT | None = None, **options: Any
+    ) -> sync.TaskHandle[ResultT]: ...
+
+    def submit(self, client: Any, payload: Any = None, **options: Any) -> Any:
         """Submit a task of this type. Options, errors and answer are those of `Client.submit`.
 
         Example:
             handle = await fetch_page.submit(client, Page(url="https://example.org"), priority=1)
         """
-        return await client.submit(self, payload, **options)
+        return client.submit(self, payload, **options)
 
 
 def checked_errors(errors: Errors) -> Errors:

@@ -16,7 +16,7 @@ import structlog
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry
+from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry, Snooze, TaskSignal
 from grns.model.envelope import first_problem
 from grns.model.failure import clean, error_message, failed, frames_of, traceback_text
 from grns.model.json import Limits, dumps, loads_stored
@@ -24,7 +24,7 @@ from grns.model.outcome import Claim, Outcome, Verb
 from grns.model.retry import Backoff, asked_seconds
 from grns.telemetry.log import redacted
 from grns.telemetry.signal import Emit
-from grns.telemetry.task_signals import AttemptFailed, HandlerOverran, RetryRequested
+from grns.telemetry.task_signals import AttemptFailed, AttemptSnoozed, HandlerOverran, RetryRequested
 from grns.worker.context import Context
 from grns.worker.handler import Handler
 from grns.worker.leases import Lease
@@ -117,7 +117,7 @@ class HandlerRunner:
         """
         payload = self._payload(handler, lease.claim)
         state = self._state_of(handler) if state is None else state
-        context.begin(payload, state=state, timeout_seconds=handler.timeout_seconds)
+        context._begin(payload, state=state, timeout_seconds=handler.timeout_seconds)
         return self._text(handler, await self._bounded(handler, context, payload, lease), context)
 
     async def _bounded(self, handler: AnyHandler, context: Context, payload: Any, lease: Lease) -> Any:
@@ -199,10 +199,13 @@ class HandlerRunner:
         """Turn what a handler raised into an outcome."""
         if error is context.outage:
             return Outcome(Verb.RELEASE)
-        if lease.ended in _STOPPED and not isinstance(error, (Retry, Fail, LeaseLostError)):
+        if lease.ended in _STOPPED and not isinstance(error, (TaskSignal, LeaseLostError)):
             return Outcome(_STOPPED[lease.ended])  # whatever its cleaning up raised
         if isinstance(error, LeaseLostError):
             lease.end("lost")
+        if isinstance(error, Snooze) and (seconds := asked_seconds(error.after)) is not None:
+            self._emit(AttemptSnoozed(claim.id, claim.task_type, claim.attempt, claim.trace_id, seconds))
+            return Outcome(Verb.SNOOZE, backoff_seconds=seconds)
         error_class, message = _describe(error, handler)
         traceback = "" if _is_on_purpose(error) else redacted(traceback_text(error))
         is_asked_for = isinstance(error, Retry) and claim.counted_attempts < claim.attempt_limit

@@ -202,6 +202,16 @@ async def test_whoever_is_cancelled_gives_its_task_back(client: grns.AgentClient
     assert (await row_of(shared, made.id))["uncounted_attempts"] == 1
 
 
+async def test_a_block_that_snoozes_spends_no_attempt(client: grns.AgentClient, shared: Database) -> None:
+    made = await submit(shared, max_attempts=1)
+    task = await taken(client)
+    async with task:
+        raise grns.Snooze(60)
+    assert task.status == "retry_wait"
+    row = await row_of(shared, made.id)
+    assert (row["attempt"], row["uncounted_attempts"], row["last_error"]) == (1, 1, None)
+
+
 async def test_what_was_not_ended_is_given_back(client: grns.AgentClient, shared: Database) -> None:
     made = await submit(shared)
     async with aclosing(client.tasks()) as tasks:

@@ -210,6 +210,19 @@ async def test_an_attempt_given_back_is_not_spent(local: httpx2.AsyncClient, doo
     assert [signal.verdict for signal in door.emitted.of(AttemptReleased)] == ["queued"]
 
 
+async def test_an_attempt_that_is_put_off_is_not_spent(local: httpx2.AsyncClient, shared: Database) -> None:
+    task_id = (await submit(shared, max_attempts=1)).id
+    token = (await claimed(local))["token"]
+    for _ in range(2):  # the answer may be lost
+        assert good(await told(local, "snooze", token, after_seconds=3600)) == {"status": "retry_wait"}
+    row = await row_of(shared, task_id)
+    assert row["next_attempt_at"] - row["updated_at"] == timedelta(hours=1)
+    assert (row["attempt"], row["uncounted_attempts"]) == (1, 1)
+    assert (await kinds_of(shared, task_id)).count("evt.task.snoozed") == 1
+    refused = await told(local, "snooze", token, after_seconds=-1)
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_snooze")
+
+
 async def test_a_cancellation_is_heard_with_the_next_renewal(
     local: httpx2.AsyncClient, shared: Database
 ) -> None:

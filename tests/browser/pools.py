@@ -12,7 +12,7 @@ crawler = grns.Pool("crawler")
 writer = grns.Pool("writer")
 courier = grns.Pool("courier")
 
-AT_ONCE = grns.Backoff(base_seconds=0.01, cap_seconds=0.01)
+AT_ONCE = grns.Backoff(base_seconds=0.01, max_seconds=0.01)
 
 
 def is_mended(name: str) -> bool:

@@ -41,7 +41,7 @@ async def refusal(work: Awaitable[Any]) -> InvalidInputError:
 
 async def test_good_input_gets_as_far_as_the_servers(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else no other test here proves anything."""
-    monkeypatch.setattr("grns.client.client._BROKER_SECONDS", 0.01)
+    monkeypatch.setattr("grns.client.subscriber._BROKER_SECONDS", 0.01)
     for good in (
         client.submit("noop", pool="worker"),
         client.submit("noop", {"a": 1}, pool="worker", delay=5, causation_id=uuid4(), connection=None),
@@ -166,8 +166,10 @@ async def test_a_misspelt_kind_is_told_the_right_one(client: Client) -> None:
 async def test_what_is_no_subscription(client: Client) -> None:
     for name in NOT_IDS:
         assert (await refusal(client.subscribe(name, _handler))).code == "bad_name"
-    for depth in (0, -1, True, 1.5, "64", None, 10**9):
-        assert (await refusal(client.subscribe("me", _handler, depth=depth))).code == "bad_depth"  # type: ignore[arg-type]
+    most: Any
+    for most in (0, -1, True, 1.5, "64", None, 10**9):
+        refused = await refusal(client.subscribe("me", _handler, max_in_flight=most))
+        assert refused.code == "bad_max_in_flight"
 
 
 def _submit(client: Client, fields: dict[str, Any]) -> Awaitable[Any]:

@@ -192,12 +192,41 @@ async def test_an_event_that_comes_twice_is_handled_once(
 
 async def test_two_under_one_name_share_the_events(client: Client, database: Database) -> None:
     one, two = Subscriber(), Subscriber()
-    subscriptions = [await client.subscribe("me", each.handle, depth=1) for each in (one, two)]
+    subscriptions = [await client.subscribe("me", each.handle, max_in_flight=1) for each in (one, two)]
     await client.submit_many([{"task": "noop", "pool": "worker"}] * 40)
     rows = await committed(database, 40)
     for each in subscriptions:
         await each.stop()
     assert len({row["message_id"] for row in rows}) == len(rows) == 40
+
+
+async def test_decorated_function_receives_what_happens(client: Client, database: Database) -> None:
+    me = Subscriber()
+
+    @client.on("evt.task.completed", durable_name="me", max_in_flight=1)
+    async def note(event: Event[TaskCompleted], connection: Connection) -> None:
+        assert event.payload.attempt == 1
+        await me.handle(event, connection)
+
+    ids = [(await client.submit("noop", pool="worker")).id for _ in range(3)]
+    for task_id in ids:
+        await finish(database, await claim(database, task_id))
+    await me.has(3)
+    assert callable(note)
+    assert sorted(event.task_id or "" for event in me.given) == sorted(ids)
+
+
+async def test_decorator_waits_for_the_broker_and_refuses_what_cannot_be(shared: Database) -> None:
+    async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
+        client.on("evt.task.*", durable_name="me")(Subscriber().handle)
+        for kinds, name, most in (
+            ((), "me", 1),
+            (("evt.tusk",), "me", 1),
+            (("evt.task.*",), "a b", 1),
+            (("evt.task.*",), "me", 0),
+        ):
+            with pytest.raises(grns.InvalidInputError):
+                client.on(*kinds, durable_name=name, max_in_flight=most)(Subscriber().handle)
 
 
 def no_events() -> list[Case]:

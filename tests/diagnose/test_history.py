@@ -42,6 +42,8 @@ STORY = [
      "worker-2 did not renew its lease in time: queued again"),
     (row("evt.task.released", 8, ago(30), attempt=3, agent_id="worker-3", reason="shutdown"),
      "released by worker-3 (shutdown); the attempt does not count"),
+    (row("evt.task.snoozed", 9, ago(25), attempt=4, next_attempt_at="2026-02-06T11:59:40Z"),
+     "put off by its handler until 11:59:40Z; the attempt does not count"),
     (row("evt.task.dead", 10, ago(20), attempt=4, error=ERROR, error_class="TimeoutError"),
      "dead, its attempts are exhausted: TimeoutError: no answer"),
     (row("dlq.task.dead", 10, ago(20), attempt=4), "dead letter"),

@@ -77,6 +77,8 @@ def finish(row: Row, verb: Verb) -> Change:
         return _move(row, Status.FAILED, "finish")
     if row.is_cancel_requested:
         return _move(row, Status.CANCELLED, "finish")
+    if verb is Verb.SNOOZE:
+        return _move(row, Status.RETRY_WAIT, "snooze", uncounted_attempts=row.uncounted_attempts + 1)
     return _move(row, Status.DEAD if is_spent(row) else Status.RETRY_WAIT, "finish")
 
 

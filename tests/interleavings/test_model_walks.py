@@ -32,7 +32,7 @@ from tests.support.store import cancel, fall_due, fetch, lapse, outcome, redrive
 _WALKS, _ROUNDS = 2000, 25
 _LONG = 100_000.0  # seconds: leases and delays end when the walk says so
 _WORKERS = [Claimant(name, "default", "worker", {"noop": 3}, _LONG) for name in ("worker-one", "worker-two")]
-_VERBS = [Verb.SUCCEED, Verb.FAIL, Verb.RETRY, Verb.RETRY, Verb.RETRY, Verb.RETRY, Verb.CANCEL]
+_VERBS = [Verb.SUCCEED, Verb.FAIL, Verb.RETRY, Verb.RETRY, Verb.RETRY, Verb.SNOOZE, Verb.CANCEL]
 
 _ROWS = """
     select id, status, attempt, coalesce(attempt_limit, max_attempts) as "limit", uncounted_attempts,

@@ -35,26 +35,26 @@ def test_the_bounds(attempts: int, chance: float) -> None:
 @given(st.integers(1, 100), chances)
 def test_no_attempt_waits_less_than_the_one_before(attempts: int, chance: float) -> None:
     for form in ("exponential", "polynomial"):
-        policy = Backoff(form=form)
+        policy = Backoff(curve=form)
         assert policy.delay_seconds(attempts, chance) <= policy.delay_seconds(attempts + 1, chance)
 
 
 def test_the_exponent_ends_at_30() -> None:
-    endless = Backoff(base_seconds=0.001, cap_seconds=1e12)
+    endless = Backoff(base_seconds=0.001, max_seconds=1e12)
     assert endless.delay_seconds(31, MIDDLE) == pytest.approx(0.001 * 2**30)
     assert endless.delay_seconds(32, MIDDLE) == endless.delay_seconds(31, MIDDLE)
 
 
 def test_no_delay_is_longer_than_a_year() -> None:
     """Postgres could not add a longer one to the time for ever."""
-    endless = Backoff(base_seconds=1e300, cap_seconds=1e308)
+    endless = Backoff(base_seconds=1e300, max_seconds=1e308)
     assert endless.delay_seconds(1, MIDDLE) == MAX_BACKOFF_SECONDS
-    assert Backoff(cap_seconds=1e308, function=lambda _: 1e308).delay_seconds(1, MOST) == MAX_BACKOFF_SECONDS
+    assert Backoff(max_seconds=1e308, curve=lambda _: 1e308).delay_seconds(1, MOST) == MAX_BACKOFF_SECONDS
 
 
 @pytest.mark.parametrize(("attempts", "seconds"), [(1, 2), (2, 8), (3, 18), (10, 200), (30, 900)])
 def test_the_polynomial_form(attempts: int, seconds: float) -> None:
-    policy = Backoff(base_seconds=2, form="polynomial")
+    policy = Backoff(base_seconds=2, curve="polynomial")
     assert policy.delay_seconds(attempts, MIDDLE) == pytest.approx(seconds)
 
 
@@ -65,7 +65,7 @@ def test_a_function_takes_the_place_of_the_form() -> None:
         asked.append(attempts)
         return 7 * attempts
 
-    policy = Backoff(base_seconds=1000, form="polynomial", function=seconds)
+    policy = Backoff(base_seconds=1000, curve=seconds)
     assert policy.delay_seconds(3, MIDDLE) == pytest.approx(21)
     assert policy.delay_seconds(0, LEAST) == pytest.approx(0.8 * 7), "the first attempt is 1"
     assert policy.delay_seconds(1000, MIDDLE) == pytest.approx(900), "the cap holds for it, too"
@@ -74,17 +74,17 @@ def test_a_function_takes_the_place_of_the_form() -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, -math.inf, 0.0])
 def test_no_delay_is_negative(seconds: float) -> None:
-    assert Backoff(function=lambda _: seconds).delay_seconds(1, MIDDLE) == 0.0
+    assert Backoff(curve=lambda _: seconds).delay_seconds(1, MIDDLE) == 0.0
 
 
 def test_an_endless_delay_ends_at_the_cap() -> None:
-    assert Backoff(function=lambda _: math.inf).delay_seconds(1, MIDDLE) == pytest.approx(900)
+    assert Backoff(curve=lambda _: math.inf).delay_seconds(1, MIDDLE) == pytest.approx(900)
 
 
 def test_a_delay_that_is_no_number_is_none() -> None:
     """Postgres refuses NaN as an interval: the task would fail instead of being tried again."""
     with pytest.raises(ValueError, match="NaN"):
-        Backoff(function=lambda _: math.nan).delay_seconds(1, MIDDLE)
+        Backoff(curve=lambda _: math.nan).delay_seconds(1, MIDDLE)
 
 
 def test_ten_thousand_that_fail_at_once_come_back_spread() -> None:

@@ -1,4 +1,4 @@
-"""The page about tests: its test module passes, fixtures with servers included."""
+"""Pages with a test module: it passes, fixtures with servers included."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from tests.site.page import written
 pytestmark = pytest.mark.timeout(180)
 
 
-def test_the_test_module_of_the_page_passes(tmp_path: Path) -> None:
-    written("testing.md", tmp_path)
-    pytest_options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "test_bazaar.py"]
+@pytest.mark.parametrize(("page", "module", "tests"), [
+    ("testing.md", "test_bazaar.py", 4), ("migrate-celery.md", "test_shop.py", 5),
+])  # fmt: skip
+def test_the_test_module_of_the_page_passes(tmp_path: Path, page: str, module: str, tests: int) -> None:
+    written(page, tmp_path)
+    pytest_options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", module]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *pytest_options],
         cwd=tmp_path,
@@ -25,4 +28,4 @@ def test_the_test_module_of_the_page_passes(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert "4 passed" in run.stdout, run.stdout + run.stderr
+    assert f"{tests} passed" in run.stdout, run.stdout + run.stderr

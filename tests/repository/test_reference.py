@@ -22,8 +22,10 @@ RUN_BY = {
     "api.md": "tests/site/test_api.py",
     "dashboard.md": "tests/browser",
     "events.md": "tests/process/test_readme.py",
+    "frameworks.md": "tests/site/test_frameworks.py",
     "guarantees.md": "tests/site/test_programs.py",
     "languages.md": "tests/site/test_programs.py",
+    "migrate-celery.md": "tests/process/test_pytest_plugin.py",
     "metrics.md": "tests/site/test_services.py",
     "pool.md": "tests/site/test_programs.py",
     "production.md": "tests/site/test_services.py",
@@ -35,7 +37,9 @@ RUN_BY = {
     "submit.md": "tests/site/test_programs.py",
     "traces.md": "tests/site/test_services.py",
 }
-_VARIABLES = {"GRNS_DEBUG", "GRNS_FAILPOINTS", "GRNS_POSTGRES_PASSWORD", "GRNS_CHROMIUM"}
+# Settings of Django.
+_DJANGO = {"GRNS_POOL", "GRNS_OPTIONS", "GRNS_EAGER"}
+_VARIABLES = _DJANGO | {"GRNS_DEBUG", "GRNS_FAILPOINTS", "GRNS_POSTGRES_PASSWORD", "GRNS_CHROMIUM"}
 _STREAMS = {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"}
 _PASSWORDS = {user.variable for user in users(Settings())}
 

@@ -78,6 +78,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "backoff_ms": 1000,
         "error_class": "ValueError",
     },
+    "evt.task.snoozed": {
+        "task_id": "t1",
+        "agent_id": "worker-1",
+        "attempt": 1,
+        "next_attempt_at": "2026-02-06T21:00:00Z",
+    },
     "evt.task.lease_expired": {
         "task_id": "t1",
         "agent_id": "worker-1",

@@ -6,6 +6,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import grns
@@ -25,16 +26,37 @@ def page() -> str:
     return f"# Python API\n\n{GENERATED}{_INTRODUCTION}" + "\n".join(parts)
 
 
+def _module(name: str, module: ModuleType) -> Iterator[str]:
+    yield f"## `{name}`\n"
+    yield f"{_prose(module)}\n"
+    for member in sorted(module.__all__):
+        thing = getattr(module, member)
+        if name == "events":
+            yield f"- `{name}.{member}`: {_prose(thing).splitlines()[0]}"
+        else:
+            yield from _entry(f"{name}.{member}", thing)
+    yield ""
+
+
 def _is_error(thing: Any) -> bool:
     return isinstance(thing, type) and issubclass(thing, grns.GrnsError)
 
 
 def _entry(name: str, thing: Any) -> Iterator[str]:
+    if inspect.ismodule(thing):
+        yield from _module(name, thing)
+        return
     yield f"## `{name}`\n"
     yield from _described(name, thing)
     if not isinstance(thing, type):
         return
-    for member, value in vars(thing).items():
+    inherited = [
+        one
+        for base in thing.__bases__
+        if base.__module__.startswith("grns.client.")
+        for one in vars(base).items()
+    ]
+    for member, value in [*vars(thing).items(), *inherited]:
         if member.startswith("_"):
             continue
         if isinstance(value, property):

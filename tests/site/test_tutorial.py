@@ -59,7 +59,7 @@ def environment_of(dev: Dev) -> dict[str, str]:
 
 def test_tutorial_followed_ends_with_every_receipt_sent_and_shipped(start: Callable[[], Dev]) -> None:
     steps = [block.strip() for block in blocks("tutorial.md")]
-    install, run, load, serve, work, order, look, redrive, subscribe = steps
+    install, run, load, test, serve, work, order, look, redrive, subscribe = steps
     assert "pip install 'grns[dev] @" in install
     assert run == "grns dev"
     assert ". .grns/env" in load
@@ -68,6 +68,11 @@ def test_tutorial_followed_ends_with_every_receipt_sent_and_shipped(start: Calla
     written("tutorial.md", dev.directory)
     environment = environment_of(dev)
     port = str(free_port())
+    command = [sys.executable, "-m", *shlex.split(test.splitlines()[1])]
+    tested = subprocess.run(
+        command, cwd=dev.directory, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "2 passed" in tested.stdout, tested.stdout
     with (
         running(dev, serve.replace("8100", port), environment) as app,
         running(dev, work, environment),

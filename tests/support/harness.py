@@ -165,6 +165,7 @@ _STEPS: dict[str, tuple[str, set[str | None]]] = {
     "claimed": ("running", {"queued", "retry_wait"}),
     "completed": ("succeeded", {"running"}),
     "retry_scheduled": ("retry_wait", {"running"}),
+    "snoozed": ("retry_wait", {"running"}),
     "failed": ("failed", {"running"}),
     "dead": ("dead", {"running"}),
     "lease_expired": ("queued", {"running"}),

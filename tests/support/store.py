@@ -198,6 +198,8 @@ def outcome(verb: Verb) -> Outcome:
     """Return an outcome as a worker would make it."""
     if verb is Verb.SUCCEED:
         return Outcome(verb, result='{"answer": 42}')
+    if verb is Verb.SNOOZE:
+        return Outcome(verb, backoff_seconds=100.0)
     return Outcome(
         verb, error=ERROR, error_class="ValueError", fingerprint=FINGERPRINT, backoff_seconds=100.0
     )

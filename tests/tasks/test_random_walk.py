@@ -74,7 +74,7 @@ class Walker:
 
     async def _finish(self) -> None:
         verb = self._random.choices(
-            [Verb.SUCCEED, Verb.FAIL, Verb.RETRY, Verb.CANCEL], weights=[2, 2, 6, 1]
+            [Verb.SUCCEED, Verb.FAIL, Verb.RETRY, Verb.SNOOZE, Verb.CANCEL], weights=[2, 2, 5, 1, 1]
         )[0]  # fmt: skip
         if claim := self._some_claim():
             await self._finishes.finish(ending(claim, verb))

@@ -165,6 +165,41 @@ async def test_eager_client_leaves_what_is_delayed_or_unknown() -> None:
             await unknown.events()
 
 
+def test_eager_client_of_synchronous_code() -> None:
+    with testing.eager_sync() as client:
+        handle = client.submit(measure, Page(url="x"), connection="of Django")
+        assert handle.result(timeout=1) == Page(url="x", size=21)
+        later, other = client.submit_many(
+            [
+                {"task": measure, "payload": Page(url="y"), "delay": 60},
+                {"task": measure, "payload": Page(url="z")},
+            ]
+        )
+        assert client.get(later.id).status == "waiting"
+        client.run_waiting()
+        assert (client.get(later.id).status, other.status()) == ("succeeded", "succeeded")
+        client.assert_submitted(measure, Page(url="z"))
+
+
+async def test_eager_client_runs_what_was_snoozed_when_it_is_asked() -> None:
+    turns: list[int] = []
+    other = grns.Pool("other")
+
+    @other.task
+    async def turn(ctx: grns.Context) -> None:
+        turns.append(ctx.attempt)
+        if len(turns) < 3:
+            raise grns.Snooze(60)
+
+    with testing.eager() as client:
+        handle = await client.submit(turn)
+        assert await handle.status() == "retry_wait"
+        await client.run_waiting()
+        await client.run_waiting()
+        assert (await handle.status(), turns) == ("succeeded", [1, 2, 3])
+        assert (await handle.get()).uncounted_attempts == 2
+
+
 async def test_eager_client_that_only_records_runs_nothing() -> None:
     with testing.eager(pool, runs=False) as client:
         await client.submit_many([{"task": hopeless}, {"task": "flaky", "pool": "shop"}])

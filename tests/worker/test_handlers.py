@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from pydantic import BaseModel
 
-from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry
+from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry, Snooze
 from grns.maintenance.reaper import reap
 from grns.model.failure import fingerprint
 from grns.model.outcome import Claim, Outcome, Verb
@@ -31,7 +31,7 @@ from grns.worker.leases import Lease
 from grns.worker.pool import Pool
 from tests.support.bad_input import ERRORS, RESULTS, Case
 from tests.support.harness import submit
-from tests.support.store import claim, fall_due, forged, lapse, log_of, row_of
+from tests.support.store import claim, fall_due, finish, forged, lapse, log_of, row_of
 
 EMITTED: list[Signal] = []
 
@@ -227,7 +227,7 @@ async def test_a_backoff_that_breaks_is_the_default_one() -> None:
     def broken(attempts: int) -> float:
         raise ZeroDivisionError
 
-    runner = Runner(returning(ValueError()), backoff=Backoff(function=broken))
+    runner = Runner(returning(ValueError()), backoff=Backoff(curve=broken))
     assert 4.0 <= (await runner.run()).backoff_seconds <= 6.0
 
 
@@ -336,6 +336,29 @@ async def test_failure_is_stored_with_its_traceback_but_not_in_its_event(shared:
     assert dead.last_error is not None
     assert (dead.status, dead.last_error["class"]) == ("dead", "lease_expired")
     assert "traceback" not in dead.last_error, "it was that of another attempt"
+
+
+@pytest.mark.parametrize(("after", "seconds"), [(7, 7.0), (timedelta(hours=1), 3600.0), (-1, 0.0)])
+async def test_snooze_is_no_failure(after: Any, seconds: float) -> None:
+    """Nothing is grouped, logged as an error or kept as one."""
+    runner = Runner(returning(Snooze(after)))
+    assert await runner.run() == Outcome(Verb.SNOOZE, backoff_seconds=seconds)
+
+
+async def test_snooze_without_a_usable_delay_fails_the_attempt() -> None:
+    outcome = await Runner(returning(Snooze(cast(Any, "soon")))).run()
+    assert (outcome.verb, outcome.error_class) == (Verb.RETRY, "Snooze")
+
+
+async def test_snoozed_attempts_do_not_count(shared: Database) -> None:
+    task = await submit(shared, max_attempts=1)
+    for attempt in (1, 2, 3):
+        owner = await claim(shared, task.id)
+        assert (owner.attempt, owner.counted_attempts) == (attempt, 1)
+        assert (await finish(shared, owner, Verb.SNOOZE)).status == "retry_wait"
+        await fall_due(shared, task.id)
+    found = (await read.tasks(shared, [task.id], "default"))[task.id]
+    assert (found.attempt, found.uncounted_attempts, found.last_error) == (3, 3, None)
 
 
 async def test_failure_in_a_thread_is_stored_with_a_traceback_that_begins_with_the_handler() -> None:

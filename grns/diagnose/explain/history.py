@@ -103,6 +103,10 @@ def _retry(row: Row) -> str:
     return f"{_error(row)}; retry at {_moment(row, 'next_attempt_at')}"
 
 
+def _snoozed(row: Row) -> str:
+    return f"put off by its handler until {_moment(row, 'next_attempt_at')}; the attempt does not count"
+
+
 def _failed(row: Row) -> str:
     return f"failed with an error that is not retried: {_error(row)}"
 
@@ -149,6 +153,7 @@ _SENTENCES: dict[str, Callable[[Row], str]] = {
     "evt.task.claimed": _claimed,
     "evt.task.completed": _completed,
     "evt.task.retry_scheduled": _retry,
+    "evt.task.snoozed": _snoozed,
     "evt.task.failed": _failed,
     "evt.task.dead": _dead,
     "evt.task.lease_expired": _lease_expired,

@@ -111,7 +111,7 @@ minutes as (
         coalesce(sum(s.count) filter (where s.after = 'failed'), 0),
         coalesce(sum(s.count) filter (where s.after = 'dead'), 0),
         coalesce(sum(s.count) filter (where s.after = 'cancelled'), 0),
-        coalesce(sum(s.count) filter (where s.after = 'retry_wait'), 0),
+        coalesce(sum(s.count) filter (where s.kind = 'evt.task.retry_scheduled'), 0),
         coalesce(sum(s.count) filter (where s.kind = 'evt.task.lease_expired'), 0),
         coalesce(sum(s.count) filter (where s.kind = 'evt.task.released'), 0),
         coalesce(sum(s.count) filter (where s.before in ('dead', 'failed', 'cancelled')), 0),

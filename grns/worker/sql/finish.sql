@@ -1,9 +1,10 @@
 -- Ends attempts: writes the outcome of each, if the attempt still owns its task, and answers for each
 -- with the task's new status, `lost`, or `locked` where another transaction has the row locked now.
--- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 verbs (succeed, fail, retry, cancel), $6 results,
+-- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 verbs (succeed, fail, retry, snooze, cancel), $6 results,
 -- $7 errors (may have a `traceback`: it is stored apart, and events are without it), $8 error classes,
 -- $9 fingerprints, $10 backoffs in seconds, $11 causation_ids, $12 workspaces
 -- JSON is sent as text: the connection may be a handler's, who has taught it to encode values.
+-- A snoozed attempt does not count, however many there were.
 -- A result of up to 4096 bytes is in the event, too, as the text that came; null is left out.
 -- The time is the statement's: in a handler's transaction, now() is when the handler opened it.
 with wanted as (
@@ -16,11 +17,12 @@ with wanted as (
 locked as (
     select t.id, t.ctid as place, w.event_id, w.result, w.error, w.error_class, w.fingerprint, w.backoff,
         w.causation_id, t.owner_agent_id as agent_id,
+        w.verb = 'snooze' and t.cancel_requested_at is null as is_snoozed,
         case
             when w.verb = 'succeed' then 'succeeded'
             when w.verb = 'fail' then 'failed'
             when t.cancel_requested_at is not null then 'cancelled'
-            when t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'
+            when w.verb <> 'snooze' and t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'
             else 'retry_wait'
         end as target
     from wanted w
@@ -35,6 +37,7 @@ finished as (
     set status = l.target, owner_agent_id = null, lease_id = null, lease_until = null,
         next_attempt_at = case l.target when 'retry_wait'
             then statement_timestamp() + l.backoff * interval '1 second' end,
+        uncounted_attempts = t.uncounted_attempts + l.is_snoozed::integer,
         result = case l.target when 'succeeded' then l.result::jsonb end,
         result_ref = case l.target when 'succeeded' then 'db://tasks/' || t.id end,
         last_error = coalesce(l.error - 'traceback', t.last_error),
@@ -47,7 +50,7 @@ finished as (
     returning t.id, t.workspace, t.task_type, t.agent_type, t.status, t.attempt, t.attempt_limit, t.version,
         t.trace_id, t.payload, t.result_ref, t.last_error, t.fingerprint, t.next_attempt_at, t.cancel_reason,
         t.cancel_actor, t.created_at, t.started_at, l.event_id, l.error_class, l.backoff, l.agent_id, l.causation_id,
-        l.result as answer
+        l.is_snoozed, l.result as answer
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, was,
@@ -55,7 +58,7 @@ logged as (
     select f.version, f.event_id, f.workspace, f.id,
         case f.status
             when 'succeeded' then 'evt.task.completed'
-            when 'retry_wait' then 'evt.task.retry_scheduled'
+            when 'retry_wait' then case when f.is_snoozed then 'evt.task.snoozed' else 'evt.task.retry_scheduled' end
             else 'evt.task.' || f.status
         end,
         f.attempt, f.trace_id, f.causation_id, 'r'::"char",
@@ -73,9 +76,13 @@ logged as (
                 || ',"result_ref":"' || f.result_ref
                 || '","duration_ms":'
                 || greatest(0, round(extract(epoch from statement_timestamp() - f.started_at) * 1000)) || '}')::json
-            when 'retry_wait' then json_build_object('task_id', f.id, 'attempt', f.attempt,
-                'next_attempt_at', f.next_attempt_at, 'backoff_ms', round(f.backoff * 1000),
-                'error_class', f.error_class, 'error', f.last_error)
+            when 'retry_wait' then case
+                when f.is_snoozed then json_build_object('task_id', f.id, 'agent_id', f.agent_id,
+                    'attempt', f.attempt, 'next_attempt_at', f.next_attempt_at)
+                else json_build_object('task_id', f.id, 'attempt', f.attempt,
+                    'next_attempt_at', f.next_attempt_at, 'backoff_ms', round(f.backoff * 1000),
+                    'error_class', f.error_class, 'error', f.last_error)
+            end
             when 'failed' then json_build_object('task_id', f.id, 'task_type', f.task_type,
                 'agent_type', f.agent_type, 'agent_id', f.agent_id, 'attempt', f.attempt,
                 'error', f.last_error, 'error_class', f.error_class, 'fingerprint', f.fingerprint)

@@ -507,6 +507,9 @@ declare
     answer record;
     wrong text;
     new_id constant text := grns.new_task_id();
+    -- set by the transaction of an attempt (`name_attempt`)
+    trace constant text := coalesce(trace_id, nullif(current_setting('grns.trace_id', true), ''));
+    cause constant uuid := coalesce(causation_id, nullif(current_setting('grns.causation_id', true), '')::uuid);
     token constant text := '^[A-Za-z0-9_-]{1,64}$';
 begin
     wrong := case
@@ -518,8 +521,8 @@ begin
         when run_at > clock_timestamp() + interval '366 days' then 'run_at is at most 366 days from now'
         when max_attempts not between 1 and 1000 then 'max_attempts is 1 to 1000'
         when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'
-        when trace_id !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
-        when causation_id = '00000000-0000-0000-0000-000000000000' then 'causation_id: the nil UUID names no message'
+        when trace !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
+        when cause = '00000000-0000-0000-0000-000000000000' then 'causation_id: the nil UUID names no message'
     end;
     if wrong is not null then
         raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value', detail = 'bad_submission';
@@ -528,7 +531,7 @@ begin
     select * into answer from grns.submit_tasks(
         array[new_id], array[workspace], array[task_type], array[agent_type], array[priority::smallint],
         array[payload], array[delay_seconds], array[max_attempts], array[idempotency_key],
-        array[coalesce(trace_id, replace(gen_random_uuid()::text, '-', ''))], array[causation_id],
+        array[coalesce(trace, replace(gen_random_uuid()::text, '-', ''))], array[cause],
         run_ats => array[run_at]);
     if not found then
         return new_id;

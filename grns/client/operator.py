@@ -1,0 +1,129 @@
+"""What operators do with a client: list and count tasks, pause pools, look at issues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from grns.errors import InvalidInputError
+from grns.model.filter import parse
+from grns.nats import JetStream
+from grns.postgres.database import Database, Session
+from grns.postgres.paging import Page
+from grns.stats.issues import Issue, State, list_issues
+from grns.tasks import search
+from grns.tasks.pause_pools import PoolPauses
+from grns.tasks.pauses import Pause
+from grns.tasks.search import Count, TaskSummary
+
+_MOST_ROWS = 1000
+
+
+class OperatorMethods:
+    """The methods of `Client` for tools: those of the command line, the API and the dashboard."""
+
+    _database: Database | Session
+    _transport: JetStream
+    _workspace: str
+    _actor: str | None
+
+    async def list(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page[TaskSummary]:
+        """Return tasks, the latest first.
+
+        Args:
+            query: a filter, such as `status:dead pool:shop`: see `docs/triage.md`. Defaults to all tasks.
+            limit: maximum number of rows, at most 1000.
+            after: `next_cursor` of the page before.
+
+        Returns:
+            A page with `rows` and `next_cursor`, which is None on the last page.
+
+        Raises:
+            InvalidInputError: the filter, the limit or the cursor is invalid.
+
+        Example:
+            page = await client.list("status:dead type:fetch_page", limit=10)
+        """
+        return await search.list_tasks(
+            self._database,
+            workspace=self._workspace,
+            wanted=parse(query),
+            limit=_checked_limit(limit),
+            after=after,
+        )
+
+    async def count(self, query: str = "") -> Count:
+        """Count the tasks of a filter.
+
+        Returns:
+            `number`, which is a lower bound unless `is_exact`.
+
+        Raises:
+            InvalidInputError: the filter is invalid.
+
+        Example:
+            dead = (await client.count("status:dead")).number
+        """
+        return await search.count(self._database, workspace=self._workspace, wanted=parse(query))
+
+    async def pause(
+        self,
+        pool: str,
+        task_type: str | None = None,
+        *,
+        reason: str | None = None,
+        until: float | timedelta | datetime | None = None,
+    ) -> Pause:
+        """Pause a pool, or one task type of it. Workers claim nothing more of it; running tasks continue.
+
+        Args:
+            pool: name of the pool.
+            task_type: name of a task type. Defaults to all of the pool.
+            reason: text for operators, at most 1,000 characters.
+            until: time or duration (seconds or `timedelta`) after which it ends. Defaults to `resume`.
+
+        Example:
+            await client.pause("shop", "send_mail", reason="provider is down", until=timedelta(hours=1))
+        """
+        return await self._pauses().pause(
+            pool,
+            task_type,
+            actor=self._actor or "client",
+            reason=reason,
+            until=until.total_seconds() if isinstance(until, timedelta) else until,
+        )
+
+    async def resume(self, pool: str, task_type: str | None = None) -> Pause | None:
+        """End a pause. That of a whole pool ends none of its task types.
+
+        Returns:
+            The pause that has ended; None if there was none.
+        """
+        return await self._pauses().resume(pool, task_type, actor=self._actor or "client")
+
+    async def issues(
+        self, state: State | Sequence[State] | None = None, *, limit: int = 50, after: str | None = None
+    ) -> Page[Issue]:
+        """Return issues: failures grouped by cause, the latest seen first.
+
+        Args:
+            state: `new`, `resolved`, …: one, some, or all by default.
+            limit: maximum number of rows, at most 1000.
+            after: `next_cursor` of the page before.
+
+        Example:
+            for issue in (await client.issues("new")).rows:
+                print(issue.open_count, issue.error_class, issue.message)
+        """
+        return await list_issues(
+            self._database, workspace=self._workspace, state=state, limit=_checked_limit(limit), after=after
+        )
+
+    def _pauses(self) -> PoolPauses:
+        return PoolPauses(database=self._database, transport=self._transport, workspace=self._workspace)
+
+
+def _checked_limit(limit: int) -> int:
+    if type(limit) is not int or not 1 <= limit <= _MOST_ROWS:
+        raise InvalidInputError("bad_limit", f"limit is 1 to {_MOST_ROWS}")
+    return limit

@@ -1,0 +1,1 @@
+"""Small modules for web frameworks: FastAPI, Django, Flask."""

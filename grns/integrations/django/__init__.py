@@ -1,0 +1,99 @@
+"""Django: submit in the transaction of the request, and `manage.py grns_worker`.
+
+```python
+# settings.py
+INSTALLED_APPS = [..., "grns.integrations.django"]
+GRNS_POOL = "shop.tasks:pool"
+
+# views.py
+from grns.integrations.django import submit
+
+with transaction.atomic():
+    order.save()
+    submit(send_receipt, {"order": order.id})
+```
+
+grns' tables live in the database `default`, in a schema of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
+
+from grns.sync import Client, TaskHandle
+from grns.testing.eager_sync import SyncEagerClient
+
+__all__ = ["client", "database_url", "submit"]
+
+
+def client() -> Client:
+    """Return the client of this process. It connects when it is first used, to the database `default`.
+
+    With `GRNS_EAGER = True` in the settings, for tests, it is that of `grns.testing.eager_sync`: tasks run in
+    place.
+
+    Example:
+        result = client().handle(order.task_id).result(timeout=5)
+    """
+    return _eager_client() if getattr(settings, "GRNS_EAGER", False) else _client()
+
+
+@functools.cache
+def _client() -> Client:
+    return Client(database_url=database_url(), **getattr(settings, "GRNS_OPTIONS", {}))
+
+
+@functools.cache
+def _eager_client() -> SyncEagerClient:
+    return SyncEagerClient()
+
+
+def submit(
+    task: Any, payload: Any = None, *, using: str = DEFAULT_DB_ALIAS, **options: Any
+) -> TaskHandle[Any]:
+    """Create a task on Django's connection: within `transaction.atomic()` it exists if that commits.
+
+    Args:
+        task, payload, options: as in `grns.sync.Client.submit`.
+        using: alias of the database.
+    """
+    connection = connections[using]
+    connection.ensure_connection()
+    return client().submit(task, payload, connection=connection, **options)
+
+
+def database_url(using: str = DEFAULT_DB_ALIAS) -> str:
+    """Return the URL of a database of `settings.DATABASES`."""
+    place = connections[using].settings_dict
+    user = quote(str(place["USER"] or ""), safe="")
+    password = f":{quote(str(place['PASSWORD']), safe='')}" if place["PASSWORD"] else ""
+    host, port = str(place["HOST"] or "localhost"), f":{place['PORT']}" if place["PORT"] else ""
+    options = {}
+    if host.startswith("/"):  # a directory of sockets
+        host, options = "", {"host": host}
+    if mode := place.get("OPTIONS", {}).get("sslmode"):
+        options["sslmode"] = mode
+    query = f"?{urlencode(options)}" if options else ""
+    return (
+        f"postgresql://{user}{password}{'@' if user else ''}{host}{port}/{quote(str(place['NAME']))}{query}"
+    )
+
+
+def with_connections(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that closes old connections of its thread, as Django does around a request."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        close_old_connections()
+        try:
+            return function(*arguments, **named)
+        finally:
+            close_old_connections()
+
+    return call

@@ -1,0 +1,42 @@
+"""`manage.py grns_worker`: run the handlers of a pool, with Django set up."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from grns.cli import run
+from grns.cli.worker import load_pool
+from grns.integrations.django import database_url, with_connections
+
+
+class GrnsWorkerCommand(BaseCommand):  # type: ignore[misc]  # Django has no types of its own
+    """The command `grns_worker`."""
+
+    help = "Run the handlers of a pool: settings.GRNS_POOL, or the one that you name."
+    requires_system_checks = "__all__"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("target", nargs="?", help="MODULE:POOL, such as shop.tasks:pool")
+        parser.add_argument("--concurrency", type=int, help="handlers that run at the same time")
+
+    def handle(self, *_: Any, target: str | None, concurrency: int | None, **__: Any) -> None:
+        """Run a worker until SIGTERM or SIGINT."""
+        target = target or getattr(settings, "GRNS_POOL", None)
+        if target is None:
+            raise CommandError('name a pool, such as shop.tasks:pool, or set GRNS_POOL = "shop.tasks:pool"')
+        os.environ.setdefault("GRNS_DATABASE_URL", database_url())
+        for handler in load_pool(target).handlers.values():
+            if not handler.is_async:
+                handler.function = with_connections(handler.function)
+        options = [] if concurrency is None else ["--concurrency", str(concurrency)]
+        sys.exit(run(["worker", "start", target, *options]))
+
+
+Command = GrnsWorkerCommand  # the name that Django looks for

@@ -1,0 +1,272 @@
+"""The client of synchronous applications."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, Generic, TypeVar, overload
+from uuid import UUID
+
+from grns.client.arguments import SubmissionReader
+from grns.client.client import Client as AsyncClient
+from grns.client.handle import TaskHandle as AsyncTaskHandle
+from grns.errors import ConflictError
+from grns.model.actor import check as check_actor
+from grns.model.submission import Submission
+from grns.model.task import Status, Task
+from grns.outbox.events import LogEvent
+from grns.settings import load
+from grns.sync.background import Background
+from grns.sync.operator import SyncOperatorMethods
+from grns.tasks.submit import Submitted, submit_in_sync
+from grns.worker.handler import Handler
+
+Answer = TypeVar("Answer")
+PayloadT = TypeVar("PayloadT")
+ResultT = TypeVar("ResultT", covariant=True)
+ResultOfT = TypeVar("ResultOfT")
+
+_clients: weakref.WeakSet[SyncClient] = weakref.WeakSet()
+# Connections that a fork has copied: closing them would disturb those of the parent process.
+_inherited: list[Background] = []
+
+
+@dataclass(slots=True, eq=False)
+class SyncTaskHandle(Generic[ResultT]):
+    """A task that was submitted with a `grns.sync.Client`: as `grns.TaskHandle`, without `await`.
+
+    Attributes:
+        id: id of the task.
+        created: whether the submission created it; False if its idempotency key had a task already.
+        trace_id: trace of the task.
+
+    Example:
+        result = client.submit(fetch_page, Page(url="https://example.org")).result(timeout=30)
+    """
+
+    id: str
+    created: bool
+    trace_id: str
+    _client: SyncClient = field(repr=False)
+    _task: Any = field(default=None, repr=False)
+
+    def wait(self, *, timeout: float | timedelta | None = None) -> Task:
+        """Wait until the task ends, and return it: see `grns.Client.wait`."""
+        return self._client.wait(self.id, timeout=timeout)
+
+    def result(self, *, timeout: float | timedelta | None = None) -> ResultT:
+        """Wait until the task ends, and return its result; errors are those of `grns.TaskHandle.result`."""
+
+        async def ask(client: AsyncClient) -> ResultT:
+            task: Handler[Any, ResultT] | None = self._task if isinstance(self._task, Handler) else None
+            handle: AsyncTaskHandle[ResultT] = client.handle(self.id, task)
+            return await handle.result(timeout=timeout)
+
+        return self._client.ask(ask)
+
+    def status(self) -> Status:
+        """Return the current status."""
+        return self.get().status
+
+    def get(self) -> Task:
+        """Return the current state of the task."""
+        return self._client.get(self.id)
+
+    def events(self) -> list[LogEvent]:
+        """Return the events of the task, in order."""
+        return self._client.events(self.id)
+
+    def cancel(self, *, reason: str | None = None) -> str:
+        """Cancel the task: see `grns.Client.cancel`."""
+        return self._client.cancel(self.id, reason=reason)
+
+    def redrive(self, *, reason: str | None = None) -> str:
+        """Run the task again, with its attempts reset: see `grns.Client.redrive`."""
+        return self._client.redrive(self.id, reason=reason)
+
+
+class SyncClient(SyncOperatorMethods):
+    """The client of synchronous applications: the methods of `grns.Client`, without `await`.
+
+    It connects at the first call that needs it, in a thread of its own, and again after a fork: create it
+    once, at the top of a module. Any thread may call it. It has no `subscribe`.
+
+    Args:
+        actor: who uses it, such as `billing`: see `grns.connect`.
+        settings: settings that override the environment, such as `database_url`.
+
+    Example:
+        client = grns.sync.Client()
+        handle = client.submit(fetch_page, Page(url="https://example.org"))
+        with transaction.atomic():  # of Django
+            client.submit(send_mail, {"order": order.id}, connection=connection)
+    """
+
+    def __init__(self, *, actor: str | None = None, **settings: Any) -> None:
+        if actor is not None:
+            check_actor(actor)
+        self._actor = actor
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._background: Background | None = None
+        _clients.add(self)
+
+    def __enter__(self) -> SyncClient:
+        """Return the client; the end of the block closes it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. The next call opens them again."""
+        with self._lock:
+            background, self._background = self._background, None
+        if background is not None:
+            background.close()
+
+    @overload
+    def submit(
+        self,
+        task: Handler[PayloadT, ResultOfT],
+        payload: PayloadT | None = None,
+        *,
+        priority: int = 2,
+        delay: float | timedelta = 0.0,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+        causation_id: UUID | None = None,
+        connection: Any = None,
+    ) -> SyncTaskHandle[ResultOfT]: ...
+    @overload
+    def submit(
+        self,
+        task: str,
+        payload: Any = None,
+        *,
+        pool: str,
+        priority: int = 2,
+        delay: float | timedelta = 0.0,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        idempotency_key: str | None = None,
+        trace_id: str | None = None,
+        causation_id: UUID | None = None,
+        connection: Any = None,
+    ) -> SyncTaskHandle[Any]: ...
+
+    def submit(
+        self, task: Any, payload: Any = None, *, connection: Any = None, **options: Any
+    ) -> SyncTaskHandle[Any]:
+        """Create a task and queue it. Arguments and errors are those of `grns.Client.submit`, but for one:
+
+        Args:
+            connection: a connection of psycopg or Django (`django.db.connection`), or a `Session` or
+                `Connection` of SQLAlchemy on psycopg. The task becomes part of your transaction and exists if
+                you commit. The client opens no connection of its own for it.
+        """
+        if connection is None:
+            made = self.ask(lambda client: client.submit(task, payload, **options))
+            return SyncTaskHandle(made.id, made.created, made.trace_id, self, task)
+        prepared = self._reader.prepare({"task": task, "payload": payload, **options})
+        (answer,) = submit_in_sync(connection, [prepared], actor=self._actor)
+        if isinstance(answer, ConflictError):
+            raise answer
+        return SyncTaskHandle(answer.id, answer.created, answer.trace_id, self, task)
+
+    def submit_many(
+        self, submissions: Iterable[Mapping[str, Any] | Submission], *, connection: Any = None
+    ) -> list[SyncTaskHandle[Any] | ConflictError]:
+        """Create many tasks: see `grns.Client.submit_many`; `connection` as in `submit`."""
+        said = list(submissions)
+        answers: Sequence[Any]
+        if connection is None:
+            answers = self.ask(lambda client: client.submit_many(said))
+        else:
+            answers = submit_in_sync(connection, self._reader.prepare_many(said), actor=self._actor)
+        return [
+            SyncTaskHandle(
+                one.id,
+                one.created,
+                one.trace_id,
+                self,
+                None if isinstance(what, Submission) else what.get("task"),
+            )
+            if isinstance(one, (Submitted, AsyncTaskHandle))
+            else one
+            for one, what in zip(answers, said, strict=True)
+        ]
+
+    def handle(self, task_id: str, task: Handler[Any, ResultOfT] | None = None) -> SyncTaskHandle[ResultOfT]:
+        """Return a handle of a task that exists. Pass its handler to get the result in its type."""
+        return SyncTaskHandle(task_id, False, "", self, task)
+
+    def get(self, task_id: str) -> Task:
+        """Return the current state of a task: see `grns.Client.get`."""
+        return self.ask(lambda client: client.get(task_id))
+
+    def wait(self, task_id: str, *, timeout: float | timedelta | None = None) -> Task:
+        """Wait until a task ends: see `grns.Client.wait`."""
+        return self.ask(lambda client: client.wait(task_id, timeout=timeout))
+
+    def events(self, task_id: str) -> list[LogEvent]:
+        """Return the events of a task, in order."""
+        return self.ask(lambda client: client.events(task_id))
+
+    def cancel(self, task_id: str, *, reason: str | None = None) -> str:
+        """Cancel a task: see `grns.Client.cancel`."""
+        return self.ask(lambda client: client.cancel(task_id, reason=reason))
+
+    def cancel_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
+        """Cancel tasks: see `grns.Client.cancel_many`."""
+        return self.ask(lambda client: client.cancel_many(task_ids, reason=reason))
+
+    def redrive(self, task_id: str, *, reason: str | None = None) -> str:
+        """Run a task again: see `grns.Client.redrive`."""
+        return self.ask(lambda client: client.redrive(task_id, reason=reason))
+
+    def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
+        """Redrive tasks: see `grns.Client.redrive_many`."""
+        return self.ask(lambda client: client.redrive_many(task_ids, reason=reason))
+
+    def ask(self, question: Callable[[AsyncClient], Awaitable[Answer]]) -> Answer:
+        """Call the async client in its thread, and return the answer.
+
+        Example:
+            client.ask(lambda client: client.get(task_id))
+        """
+        with self._lock:
+            background = self._background
+            if background is None:
+                background = self._background = Background(self._actor, self._settings)
+                weakref.finalize(self, background.close)
+        return background.ask(question)
+
+    @cached_property
+    def _reader(self) -> SubmissionReader:
+        settings = load(**self._settings)
+        return SubmissionReader(settings.workspace, settings.payload_limits)
+
+    def _forget(self) -> None:
+        """Leave the connections to the parent process: this is a child."""
+        self._lock = threading.Lock()  # another thread of the parent may have held it
+        if self._background is not None:
+            _inherited.append(self._background)
+            self._background = None
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,91 @@
+"""The page about web frameworks: its applications answer, with a worker beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from grns.dev.servers import LocalNats
+from grns.postgres.database import Database
+from tests.site.page import written
+from tests.support.harness import Fleet, ready
+from tests.support.store import fetch
+
+pytestmark = pytest.mark.timeout(180)
+
+# What visits each application, with the test client of its framework.
+VISITS = {
+    "django": """
+import os
+os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
+import django
+django.setup()
+from django.test import Client
+from django.test.utils import setup_test_environment
+setup_test_environment()
+visitor = Client()
+try:
+    visitor.post("/orders?fail=1")
+except ValueError:
+    pass
+placed = visitor.post("/orders").json()
+print(visitor.get(f"/receipts/{placed['task']}").json()["receipt"].replace(str(placed["order"]), "7"))
+""",
+    "fastapi": """
+from fastapi.testclient import TestClient
+from fastapi_shop import app
+with TestClient(app) as visitor:
+    print(visitor.post("/orders/7").json()["receipt"])
+""",
+    "flask": """
+from flask_shop import app
+print(app.test_client().post("/orders/7").json["receipt"])
+""",
+}
+
+
+@pytest.mark.parametrize("framework", ["script", *VISITS])
+async def test_the_application_of_the_page_gets_its_receipt(
+    fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path, framework: str
+) -> None:
+    written("frameworks.md", tmp_path)
+    place = make_url(database.url)
+    environment = {
+        "PGDATABASE": str(place.database), "PGUSER": str(place.username), "PGPASSWORD": str(place.password),
+        "PGHOST": str(place.host), "PGPORT": str(place.port), "PYTHONPATH": str(tmp_path),
+        "GRNS_DATABASE_URL": database.url, "GRNS_NATS_URL": broker.url,
+    }  # fmt: skip
+    await fetch(database, "create table orders (id serial primary key)")
+    fleet.start("server")
+    if framework == "django":
+        worker = subprocess.Popen(  # noqa: ASYNC220 - a fork
+            [sys.executable, str(tmp_path / "manage.py"), "grns_worker", "--concurrency", "2"],
+            env=os.environ | environment,
+            cwd=tmp_path,
+        )
+    else:
+        worker = fleet.start("worker", "start", "shop_tasks:pool", PYTHONPATH=str(tmp_path))
+        await ready(database, worker)
+    try:
+        ran = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, *(["-c", VISITS[framework]] if framework in VISITS else ["program_0.py"])],
+            env=os.environ | environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        worker.terminate()
+        worker.wait(30)
+    assert (ran.returncode, ran.stdout) == (0, "sent the receipt of order 7\n"), ran.stderr
+    tasks = await fetch(database, "select status from grns.tasks")
+    assert [task["status"] for task in tasks] == ["succeeded"], "what was rolled back has no task"
