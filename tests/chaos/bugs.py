@@ -59,7 +59,7 @@ MUTANTS = (
     _walks("claim without counting the attempt", "claim", "compare", "attempt = t.attempt + 1", "attempt = t.attempt"),
     _walks("claim without its event", "claim", "compare", "from claimed c\n)", "from claimed c where false\n)"),
     _walks("reap whoever is running", "reap", "swept", "t.lease_until is not null and t.lease_until < now()", "t.lease_until is not null"),
-    _walks("a reaper that never buries", "reap", "compare", "when w.verb <> 'snooze' and t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'", ""),
+    _walks("a reaper that never buries", "reap", "compare", "when t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'", ""),
     _walks("a reaper that sends no command", "reap", "compare", "where r.status = 'queued'", "where false"),
     # JetStream drops it; in a storm the workers' poll would find the task all the same.
     Mutant(
