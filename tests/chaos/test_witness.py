@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import asyncpg
+
+from grns.dev.servers import LocalPostgres
 from tests.chaos import journal
 from tests.chaos.harm import EVERYBODY, Harms
 from tests.chaos.stage import Stage
@@ -20,6 +24,7 @@ from tests.chaos.witness import (
     Witness,
     waits_and_turns,
 )
+from tests.support.harness import eventually
 
 _BUSY = "while True: pass"
 _IDLE = "import time; time.sleep(60)"
@@ -66,8 +71,11 @@ def _sums(process: subprocess.Popen[bytes]) -> tuple[float, float]:
     return waits_and_turns(process.pid) or (0.0, 0)
 
 
-async def test_networks_that_stand_still_explain_what_was_lost_meanwhile(tmp_path: Path) -> None:
+async def test_networks_that_stand_still_explain_what_was_lost_meanwhile(
+    tmp_path: Path, postgres: LocalPostgres
+) -> None:
     stage = Stage(tmp_path)
+    stage.postgres = postgres
     witness = Witness(stage)
     began = time.time()
     witness.start()
@@ -86,3 +94,34 @@ async def test_networks_that_stand_still_explain_what_was_lost_meanwhile(tmp_pat
     assert harms.explain_loss("gr-1", 1, began, began + 4)
     assert not harms.explain_loss("gr-1", 1, began - 10, began - 6)
     assert witness.seconds["machine: networks stood still"] > 0.75
+
+
+async def test_postgres_that_answers_late_explains_what_was_lost_meanwhile(
+    tmp_path: Path, postgres: LocalPostgres
+) -> None:
+    stage = Stage(tmp_path)
+    stage.postgres = postgres
+    witness = Witness(stage)
+    connection = await asyncpg.connect(postgres.url)
+
+    async def asking() -> int | None:
+        pid: int | None = await connection.fetchval(
+            "select pid from pg_stat_activity where application_name = 'storm witness'"
+        )
+        return pid
+
+    witness.start()
+    pid = await eventually(asking)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    await asyncio.sleep(1.5)
+    os.kill(pid, signal.SIGCONT)
+    await asyncio.sleep(0.5)
+    await witness.stop()
+    await connection.close()
+    (hit,) = [
+        note
+        for note in journal.read(tmp_path, "stage.jsonl")
+        if note["fault"] == "machine: Postgres answered late"
+    ]
+    assert (hit["whom"], 0.75 < hit["until"] - hit["from"] < 5) == (EVERYBODY, True)

@@ -4,7 +4,8 @@ A lease that ran out in such a moment was lost by nobody's fault, and nothing el
 looked at does not grow while a process waits for anything but the machine, so a bug cannot hide behind it:
 the time for which a process could have run and was not let (`schedstat`), where it had few turns; what the
 host of a virtual machine took of all CPUs (`steal`); how long a write of our own took to reach the disk;
-and how late the loop was that carries everybody's bytes to the servers.
+how late the loop was that carries everybody's bytes to the servers; and how long Postgres took for a
+`select 1` on a connection of ours, past all networks and locks.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from collections import defaultdict, deque
 from contextlib import suppress
 from pathlib import Path
 
+import asyncpg
+
 from tests.chaos.harm import EVERYBODY
 from tests.chaos.stage import Stage
+from tests.chaos.strangers import AWAY
 
 _BEAT_SECONDS = 0.1
 _LOOK_SECONDS = 0.25
@@ -30,6 +34,8 @@ TOO_LONG_SECONDS = 1.3
 TOO_FEW_TURNS = 26
 _TOO_MUCH_STOLEN_SECONDS = 2.0  # of all CPUs
 TOO_LATE_SECONDS = 0.75
+_ANSWER_SECONDS = 30.0
+_NAMED = {"application_name": "storm witness"}
 _STEAL = 8
 _WATCHED = ("worker", "scout")
 
@@ -83,6 +89,7 @@ class Witness:
         async with asyncio.TaskGroup() as both:
             both.create_task(self._listen())
             both.create_task(self._go_round())
+            both.create_task(self._ask_postgres())
 
     async def _listen(self) -> None:
         """Notice when the loop comes back late."""
@@ -96,6 +103,25 @@ class Witness:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             await asyncio.to_thread(self._look_around)
+
+    async def _ask_postgres(self) -> None:
+        """Notice when Postgres has no time for anything: it may be catching up after a fault."""
+        connection: asyncpg.Connection | None = None
+        try:
+            while True:
+                began = time.time()
+                with suppress(*AWAY):  # a fault, which is noted as such
+                    if connection is None or connection.is_closed():
+                        connection = await asyncpg.connect(
+                            self._stage.postgres.url, timeout=_ANSWER_SECONDS, server_settings=_NAMED
+                        )
+                    await connection.execute("select 1", timeout=_ANSWER_SECONDS)
+                    if time.time() - began > TOO_LATE_SECONDS:
+                        self._tell("machine: Postgres answered late", EVERYBODY, began)
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            if connection is not None:
+                connection.terminate()
 
     def _look_around(self) -> None:
         """Look at everything once, beside the loop."""
