@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,7 +57,13 @@ class HeartbeatConfig:
         return cls(table_descriptor, **fields | {"settings": load(**fields["settings"])})
 
 
-def make(app: App, config: HeartbeatConfig, database: Database, transport: JetStream) -> Heartbeat:
+def make(
+    app: App,
+    config: HeartbeatConfig,
+    database: Database,
+    transport: JetStream,
+    on_ready: Callable[[], None],
+) -> Heartbeat:
     """Return the heartbeat of the worker that started this process."""
     return Heartbeat(
         database=database,
@@ -68,6 +75,7 @@ def make(app: App, config: HeartbeatConfig, database: Database, transport: JetSt
         ack_wait_seconds=app.settings.ack_wait_seconds,
         is_worker_running=partial(is_running, config.worker_pid),
         emit=app.telemetry.emit,
+        on_ready=on_ready,
     )
 
 
@@ -104,14 +112,15 @@ async def _renew(app: App, config: HeartbeatConfig, ready_descriptor: int) -> No
             if os.getppid() != config.worker_pid:
                 os._exit(0)
 
+    def tell_worker() -> None:
+        os.write(ready_descriptor, b".")
+        os.close(ready_descriptor)
+
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), end_with_worker)
     watching = loop.create_task(end_without_worker())
     async with app.connections("heartbeat", size=2, is_service=True) as (database, transport):
-        heartbeat = make(app, config, database, transport)
-        os.write(ready_descriptor, b".")
-        os.close(ready_descriptor)
-        await heartbeat.run()
+        await make(app, config, database, transport, tell_worker).run()
     watching.cancel()
 
 

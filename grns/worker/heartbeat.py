@@ -47,7 +47,11 @@ class Heartbeat:
         ack_wait_seconds: float,
         is_worker_running: Callable[[], bool],
         emit: Emit,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_ready` is called once, after the first round that Postgres has answered."""
+        self._on_ready = on_ready
+        self._is_ready = False
         self._database = database
         self._transport = transport
         self._table = table
@@ -119,6 +123,9 @@ class Heartbeat:
             self._round_at = 0.0
             raise
         self._table.announce()
+        if not self._is_ready:
+            self._is_ready = True
+            self._on_ready()
 
     async def _renew_all(self, leases: list[SlotRecord]) -> set[tuple[int, int]]:
         """Renew these, in as few statements as may be; returns those whose rows were locked."""

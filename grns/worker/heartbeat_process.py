@@ -62,7 +62,7 @@ class HeartbeatProcess:
         self._kept_at = 0.0
 
     async def start(self) -> None:
-        """Start the heartbeat process and wait until it keeps."""
+        """Start the heartbeat process and wait until Postgres has answered its first round."""
         read_end, write_end = os.pipe()
         try:
             await self._start(read_end, write_end)
