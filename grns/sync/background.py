@@ -70,6 +70,10 @@ class Background:
 
     def _serve(self) -> None:
         self._loop.run_forever()
+        if unanswered := asyncio.all_tasks(self._loop):  # threads still wait
+            for task in unanswered:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(unanswered))
         self._loop.close()
 
     def _stop(self) -> None:

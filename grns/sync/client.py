@@ -15,7 +15,7 @@ from uuid import UUID
 from grns.client.arguments import SubmissionReader
 from grns.client.client import Client as AsyncClient
 from grns.client.handle import TaskHandle as AsyncTaskHandle
-from grns.errors import ConflictError
+from grns.errors import ConflictError, OutcomeUnknownError
 from grns.model.actor import check as check_actor
 from grns.model.submission import Submission
 from grns.model.task import Status, Task
@@ -187,23 +187,24 @@ class SyncClient(SyncOperatorMethods):
     ) -> list[SyncTaskHandle[Any] | ConflictError]:
         """Create many tasks: see `grns.Client.submit_many`; `connection` as in `submit`."""
         said = list(submissions)
-        answers: Sequence[Any]
-        if connection is None:
-            answers = self.ask(lambda client: client.submit_many(said))
-        else:
-            answers = submit_in_sync(connection, self._reader.prepare_many(said), actor=self._actor)
-        return [
-            SyncTaskHandle(
-                one.id,
-                one.created,
-                one.trace_id,
-                self,
-                None if isinstance(what, Submission) else what.get("task"),
-            )
-            if isinstance(one, (Submitted, AsyncTaskHandle))
-            else one
-            for one, what in zip(answers, said, strict=True)
-        ]
+        tasks = [None if isinstance(one, Submission) else one.get("task") for one in said]
+
+        def handles(answers: Sequence[Any]) -> list[Any]:
+            return [
+                SyncTaskHandle(one.id, one.created, one.trace_id, self, task)
+                if isinstance(one, (Submitted, AsyncTaskHandle))
+                else one
+                for one, task in zip(answers, tasks, strict=True)
+            ]
+
+        if connection is not None:
+            prepared = self._reader.prepare_many(said)
+            return handles(submit_in_sync(connection, prepared, actor=self._actor))
+        try:
+            return handles(self.ask(lambda client: client.submit_many(said)))
+        except OutcomeUnknownError as error:
+            error.answers = handles(error.answers)
+            raise
 
     def handle(self, task_id: str, task: Handler[Any, ResultOfT] | None = None) -> SyncTaskHandle[ResultOfT]:
         """Return a handle of a task that exists. Pass its handler to get the result in its type."""

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from uuid import UUID, uuid4
@@ -260,6 +261,17 @@ def test_closed_client_opens_again(client: sync.Client) -> None:
     client.close()
     client.close()
     assert first.status() == "queued"
+
+
+def test_thread_that_waits_is_told_of_the_end(client: sync.Client) -> None:
+    made = client.submit(handle, Page(url="x"))
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(made.wait)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.3)
+        client.close()
+        with pytest.raises(CancelledError):
+            waiting.result(timeout=10)
 
 
 def test_client_that_cannot_connect_says_so_and_tries_again() -> None:
