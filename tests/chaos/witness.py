@@ -110,12 +110,17 @@ class Witness:
         try:
             while True:
                 began = time.time()
-                with suppress(*AWAY):  # a fault, which is noted as such
-                    if connection is None or connection.is_closed():
+                try:
+                    if connection is None:
                         connection = await asyncpg.connect(
                             self._stage.postgres.url, timeout=_ANSWER_SECONDS, server_settings=_NAMED
                         )
                     await connection.execute("select 1", timeout=_ANSWER_SECONDS)
+                except (*AWAY, asyncpg.InternalClientError):  # a fault, which is noted as such
+                    if connection is not None:
+                        connection.terminate()
+                    connection = None
+                else:
                     if time.time() - began > TOO_LATE_SECONDS:
                         self._tell("machine: Postgres answered late", EVERYBODY, began)
                 await asyncio.sleep(_LOOK_SECONDS)
