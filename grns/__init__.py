@@ -28,7 +28,7 @@ from grns.errors import (
     WaitTimeoutError,
 )
 from grns.model.retry import Backoff
-from grns.model.task import Status, Task
+from grns.model.task import Task, TaskStatus
 
 if TYPE_CHECKING:
     from grns import events, sync, testing
@@ -85,7 +85,6 @@ __all__ = [
     "SettingsError",
     "Snooze",
     "StaleVersionError",
-    "Status",
     "Subscription",
     "Task",
     "TaskCancelledError",
@@ -94,6 +93,7 @@ __all__ = [
     "TaskFailedError",
     "TaskHandle",
     "TaskSignal",
+    "TaskStatus",
     "Transaction",
     "UnauthenticatedError",
     "UnavailableError",

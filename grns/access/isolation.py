@@ -22,7 +22,7 @@ async def as_tenant(database: Database, workspace: str) -> AsyncIterator[Session
     """
     async with database.transaction() as connection:
         if not await run(connection, "become_tenant", subjects.token(workspace, name="workspace")):
-            raise UnusableError(f"the database has no role {ROLE}: run `grns workspace isolate`")
+            raise UnusableError(f"the database has no role {ROLE}: run `grns admin workspace isolate`")
         yield Session(connection)
 
 
@@ -65,15 +65,15 @@ def _missing(row: Row) -> str | None:
     if not row["has_role"]:
         return (
             f"there is no role {ROLE}, and {who} may not create roles: have an administrator run `create role"
-            f" {ROLE}; grant {ROLE} to {who}`, then run `grns workspace isolate`"
+            f" {ROLE}; grant {ROLE} to {who}`, then run `grns admin workspace isolate`"
         )
     if not row["may_become"]:
         return (
             f"{who} may not act as the role {ROLE}: have an administrator run `grant {ROLE} to {who}`,"
-            " then run `grns workspace isolate`"
+            " then run `grns admin workspace isolate`"
         )
     if not row["is_ready"]:
-        return f"the role {ROLE} is not set up: have the tables' owner run `grns workspace isolate`"
+        return f"the role {ROLE} is not set up: have the tables' owner run `grns admin workspace isolate`"
     return None
 
 

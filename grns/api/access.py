@@ -181,7 +181,7 @@ async def _principal(context: ApiContext, request: Request, *, may_be_first: boo
     shown = request.headers.get("authorization")
     if shown is None:
         raise UnauthenticatedError(
-            "show a key, as `Authorization: Bearer grns_…`; `grns key create` makes one"
+            "show a key, as `Authorization: Bearer grns_…`; `grns admin key create` makes one"
         )
     kind, _, text = shown.partition(" ")
     if kind.lower() != "bearer":

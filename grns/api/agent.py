@@ -134,7 +134,7 @@ class RenewResponse(BaseModel):
     cancel_requested: bool
 
 
-class TaskStatus(BaseModel):
+class FinishResponse(BaseModel):
     """The status of the task."""
 
     status: str
@@ -197,7 +197,7 @@ async def renew_claim(
     return Answer({"lease_seconds": shown.lease_seconds, "cancel_requested": is_asked})
 
 
-@routes.post("/queue/complete", response_model=TaskStatus)
+@routes.post("/queue/complete", response_model=FinishResponse)
 async def complete_claim(
     request_context: Agent,
     body: Annotated[
@@ -216,7 +216,7 @@ async def complete_claim(
     )
 
 
-@routes.post("/queue/fail", response_model=TaskStatus)
+@routes.post("/queue/fail", response_model=FinishResponse)
 async def fail_claim(
     request_context: Agent, body: Annotated[FailRequest, strict_body(FailRequest, code="bad_failure")]
 ) -> Response:
@@ -236,7 +236,7 @@ async def fail_claim(
     return await _written(request_context, body, write)
 
 
-@routes.post("/queue/snooze", response_model=TaskStatus)
+@routes.post("/queue/snooze", response_model=FinishResponse)
 async def snooze_claim(
     request_context: Agent, body: Annotated[SnoozeRequest, strict_body(SnoozeRequest, code="bad_snooze")]
 ) -> Response:
@@ -251,7 +251,7 @@ async def snooze_claim(
     )
 
 
-@routes.post("/queue/release", response_model=TaskStatus)
+@routes.post("/queue/release", response_model=FinishResponse)
 async def release_claim(
     request_context: Agent, body: Annotated[ReleaseRequest, strict_body(ReleaseRequest, code="bad_release")]
 ) -> Response:

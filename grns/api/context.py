@@ -78,7 +78,7 @@ class ApiContext:
 
 
 class IsolationState:
-    """Whether the database itself keeps workspaces apart. It is asked once: see `grns workspace isolate`."""
+    """Whether the database itself keeps workspaces apart. Asked once: see `grns admin workspace isolate`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

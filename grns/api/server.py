@@ -79,7 +79,7 @@ class ApiServer:
                 _log.warning(
                     "workspaces_not_isolated",
                     obstacle=isolation.obstacle or "",
-                    advice="grns workspace isolate",
+                    advice="grns admin workspace isolate",
                 )
             await wait_for_postgres(self._invite, emit=context.emit)
             await self._server.serve(sockets=[self._socket])
@@ -103,7 +103,7 @@ class ApiServer:
         if invitation.key is None and not await has_keys(self._context.database):
             sys.stderr.write(
                 f"grns: there is no API key yet; create the first one at {self.url}{invitation.path()}\n"
-                "grns: or run: grns key create admin --scope admin --all-workspaces\n"
+                "grns: or run: grns admin key create admin --scope admin --all-workspaces\n"
             )
             sys.stderr.flush()
 

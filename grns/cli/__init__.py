@@ -57,6 +57,8 @@ admin_group = LazyGroup(
     "admin",
     {
         "Commands": [
+            LazyCommand("key", "Create, list and revoke API keys.", "access:key"),
+            LazyCommand("workspace", "Create and isolate workspaces.", "access:workspace"),
             LazyCommand("db", "Create and upgrade the database schema.", "admin:db"),
             LazyCommand("broker", "Create and show the streams of NATS.", "broker:broker"),
             LazyCommand("nats-config", "Print NATS users, one per component.", "broker:nats_config"),
@@ -65,13 +67,14 @@ admin_group = LazyGroup(
             LazyCommand("bench", "Measure grns on your PostgreSQL and NATS.", "bench:bench"),
         ]
     },
-    help="Set up PostgreSQL and NATS; show settings; write schemas; measure.",
+    help="Set up PostgreSQL and NATS; manage keys and workspaces; show settings; measure.",
 )
 
 root = LazyGroup(
     "grns",
     {
         "Get started": [
+            LazyCommand("init", "Write a starter project: a pool, its tests, containers.", "init:init"),
             LazyCommand("dev", "Run everything here, to try grns: servers, daemons, a worker.", "dev:dev"),
             LazyCommand("demo", "Run a thousand tasks, kill a worker, check every result.", "dev:demo"),
         ],
@@ -96,9 +99,7 @@ root = LazyGroup(
             LazyCommand("worker", "Start a worker; list and show workers.", ":worker_group"),
         ],
         "Administer": [
-            LazyCommand("key", "Create, list and revoke API keys.", "access:key"),
-            LazyCommand("workspace", "Create and isolate workspaces.", "access:workspace"),
-            LazyCommand("admin", "Set up PostgreSQL and NATS; show settings; measure.", ":admin_group"),
+            LazyCommand("admin", "Set up PostgreSQL and NATS; manage keys and workspaces.", ":admin_group"),
             LazyCommand("completion", "Print the completion script of your shell.", ":completion"),
         ],
         "Troubleshoot": [

@@ -1,4 +1,4 @@
-"""`grns key …` and `grns workspace …`."""
+"""`grns admin key …` and `grns admin workspace …`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def key() -> None:
 @key.command(
     "create",
     examples=[
-        "grns key create ci --scope submit --expires 90d",
-        "grns key create ops --scope admin --all-workspaces",
+        "grns admin key create ci --scope submit --expires 90d",
+        "grns admin key create ops --scope admin --all-workspaces",
     ],
 )
 @click.argument(
@@ -90,7 +90,7 @@ async def create_key(
     NAME identifies it in lists, for example `ci` or `billing in production`.
     """
     workspace = None if is_everywhere else session.workspace
-    with failure.hinting(missing=f"grns workspace create {workspace}"):
+    with failure.hinting(missing=f"grns admin workspace create {workspace}"):
         made, info = await keys.create_key(
             session.database, workspace=workspace, actor=session.actor, pools=pools or None, **fields
         )
@@ -98,7 +98,7 @@ async def create_key(
     failure.note("store it now: it is not shown again, because grns keeps only its digest")
 
 
-@key.command("list", examples=["grns key list", "grns key list --all-workspaces -o json"])
+@key.command("list", examples=["grns admin key list", "grns admin key list --all-workspaces -o json"])
 @_EVERYWHERE
 @paged(_KEYS, nothing="no such keys; --all-workspaces lists all", cursor=option.NAME_CURSOR)
 async def list_keys(session: CliSession, is_everywhere: bool, **page: Any) -> Page[KeyInfo]:
@@ -107,10 +107,10 @@ async def list_keys(session: CliSession, is_everywhere: bool, **page: Any) -> Pa
     return await keys.list_keys(session.database, workspace=workspace, **page)
 
 
-@key.command(examples=["grns key revoke KEY_ID", "grns key revoke KEY_ID --dry-run"])
+@key.command(examples=["grns admin key revoke KEY_ID", "grns admin key revoke KEY_ID --dry-run"])
 @click.argument("key_id", metavar="ID", type=option.Checked(key_id, name="key"))
 @option.sure_options
-@with_session("read", missing="grns key list --all-workspaces")
+@with_session("read", missing="grns admin key list --all-workspaces")
 async def revoke(session: CliSession, key_id: str, is_trial: bool, is_sure: bool) -> None:
     """Revoke a key. ID is as `list` shows it, or a whole key."""
     info = await keys.read_key(session.database, key_id, workspace=None)
@@ -124,7 +124,7 @@ async def revoke(session: CliSession, key_id: str, is_trial: bool, is_sure: bool
 
 @key.command(
     "rotate-token-secret",
-    examples=["grns key rotate-token-secret --dry-run", "grns key rotate-token-secret --yes"],
+    examples=["grns admin key rotate-token-secret --dry-run", "grns admin key rotate-token-secret --yes"],
 )
 @option.sure_options
 @with_session("none")
@@ -145,18 +145,18 @@ def workspace() -> None:
     """Create and isolate workspaces."""
 
 
-@workspace.command("create", examples=["grns workspace create acme", "grns workspace create billing"])
+@workspace.command("create", examples=["grns admin workspace create acme", "grns admin workspace create eu"])
 @click.argument("name", metavar="NAME", type=option.Token("workspace"))
-@with_session("read", conflict="grns workspace list")
+@with_session("read", conflict="grns admin workspace list")
 async def create_workspace(session: CliSession, name: str) -> None:
     """Create a workspace, so that keys can be bound to it."""
     await workspaces.create_workspace(session.database, name, actor=session.actor)
     failure.note(
-        f"workspace {name} is created; for a key: grns key create KEY --scope read --workspace {name}"
+        f"workspace {name} is created; for a key: grns admin key create KEY --scope read --workspace {name}"
     )
 
 
-@workspace.command("list", examples=["grns workspace list", "grns workspace list -o jsonl"])
+@workspace.command("list", examples=["grns admin workspace list", "grns admin workspace list -o jsonl"])
 @paged(_WORKSPACES, nothing="no more workspaces", cursor=option.NAME_CURSOR)
 async def list_workspaces(session: CliSession, **page: Any) -> Page[Workspace]:
     """List workspaces by name."""
@@ -164,7 +164,10 @@ async def list_workspaces(session: CliSession, **page: Any) -> Page[Workspace]:
 
 
 @workspace.command(
-    examples=["grns workspace isolate", "grns workspace isolate --database-url postgresql://owner@db/app"]
+    examples=[
+        "grns admin workspace isolate",
+        "grns admin workspace isolate --database-url postgresql://owner@db/app",
+    ]
 )
 @with_session("read")
 async def isolate(session: CliSession) -> None:

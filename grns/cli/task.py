@@ -22,7 +22,7 @@ from grns.model.filter import Filter
 from grns.model.json import dumps
 from grns.model.submission import Edit, submission
 from grns.model.submission import edit as checked_edit
-from grns.model.task import Status
+from grns.model.task import TaskStatus
 from grns.operations.model import Action
 from grns.postgres.paging import Page
 from grns.settings import load
@@ -57,6 +57,7 @@ _COLUMNS = (
     Column("ERROR", "error_class", may_shrink=True),
 )
 _COUNTS = (Column("STATUS", "status", is_status=True), Column("TASKS", "count"))
+_AT_EXAMPLE = "2026-12-24T09:00:00+01:00"
 _IDS = click.argument("ids", metavar="[ID]...", nargs=-1, type=option.TASK_ID)
 
 
@@ -96,7 +97,7 @@ def task() -> None:
     "run_at",
     type=option.Moment(is_ago=False),
     metavar="TIME",
-    help="Time at which it is queued: 2026-12-24T09:00:00+01:00.",
+    help=f"Time at which it is queued: {_AT_EXAMPLE}.",
 )
 @click.option(
     "--max-attempts",
@@ -157,7 +158,7 @@ task.add_command(submit_many)
 @filter_options
 @click.option(
     "--status",
-    type=click.Choice([status.value for status in Status]),
+    type=click.Choice([status.value for status in TaskStatus]),
     metavar="STATUS",
     help="Only tasks with this status.",
 )
@@ -283,6 +284,13 @@ async def _note_cause(session: CliSession, task_id: str) -> bool:
     type=option.Duration(code=_BAD_EDIT),
     metavar="TIME",
     help="For a waiting task: new delay from now, 30, 5m, 2h, 1d.",
+)
+@click.option(
+    "--at",
+    "run_at",
+    type=option.Moment(is_ago=False),
+    metavar="TIME",
+    help=f"For a waiting task: new time, {_AT_EXAMPLE}.",
 )
 @click.option("--payload", metavar="JSON", help="New payload: a JSON object, @FILE, or - for standard input.")
 @click.option("--patch", metavar="JSON", help="Merge patch of the payload (RFC 7396): JSON, @FILE, or -.")

@@ -26,7 +26,7 @@ from grns.errors import (
 )
 from grns.model.json import Limits
 from grns.model.submission import Submission
-from grns.model.task import TERMINAL, Status, Task
+from grns.model.task import TERMINAL, Task, TaskStatus
 from grns.nats import JetStream
 from grns.outbox.events import LogEvent, history
 from grns.postgres.batch import Batch
@@ -78,7 +78,7 @@ class Client(OperatorMethods, SubscriberMethods):
         self._emit = emit
         self._spans = spans
         self._submissions = Submissions(database, batch_limit=batch_limit, actor=actor)
-        self._statuses: Batch[str, Status | None] = Batch(self._read_statuses, limit=1000)
+        self._statuses: Batch[str, TaskStatus | None] = Batch(self._read_statuses, limit=1000)
         self._dead_letters = DeadLetterQueue(database, emit=emit)
         self._subscriptions: WeakSet[Subscription] = WeakSet()
 
@@ -336,6 +336,6 @@ class Client(OperatorMethods, SubscriberMethods):
         await announce(self._transport, part)
         return answers
 
-    async def _read_statuses(self, ids: Sequence[str]) -> list[Status | None]:
+    async def _read_statuses(self, ids: Sequence[str]) -> list[TaskStatus | None]:
         found = await read.statuses(self._database, ids, self._workspace)
         return [found.get(task_id) for task_id in ids]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import TypeAdapter
 
 from grns.errors import TaskCancelledError, TaskDeadError, TaskEndedError, TaskFailedError
-from grns.model.task import Status, Task
+from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT", covariant=True)
 
-_ERRORS: dict[Status, type[TaskEndedError]] = {
-    Status.FAILED: TaskFailedError,
-    Status.DEAD: TaskDeadError,
-    Status.CANCELLED: TaskCancelledError,
+_ERRORS: dict[TaskStatus, type[TaskEndedError]] = {
+    TaskStatus.FAILED: TaskFailedError,
+    TaskStatus.DEAD: TaskDeadError,
+    TaskStatus.CANCELLED: TaskCancelledError,
 }
 
 
@@ -64,7 +64,7 @@ class TaskHandle(Generic[ResultT]):
         value: ResultT = ended.result if self._result is None else self._result.validate_python(ended.result)
         return value
 
-    async def status(self) -> Status:
+    async def status(self) -> TaskStatus:
         """Return the current status."""
         return (await self.get()).status
 

@@ -14,7 +14,7 @@ from sqlalchemy import Select, func, select
 from grns.dead_letters.message import DeadMessage
 from grns.errors import InvalidInputError
 from grns.model.filter import Filter
-from grns.model.task import Status
+from grns.model.task import TaskStatus
 from grns.postgres import query
 from grns.postgres.database import Connection, Database, Row, Session, build
 from grns.postgres.paging import Page, cursor, page_of, place
@@ -25,7 +25,7 @@ from grns.tasks.search import MOST_COUNTED, Count
 TASK: Final = "task"
 MESSAGE: Final = "message"
 
-_DEAD = frozenset({Status.DEAD, Status.FAILED})
+_DEAD = frozenset({TaskStatus.DEAD, TaskStatus.FAILED})
 _LAST_UUID = UUID(int=2**128 - 1)
 
 # When something went wrong, and what: where a list of both kinds is cut.

@@ -64,6 +64,7 @@ class Triage:
             task,
             priority=wanted.priority,
             delay_seconds=wanted.delay_seconds,
+            run_at=wanted.run_at,
             payload=wanted.payload_of(task, self._payload_limits),
             actor=actor,
             reason=reason,

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import product
 
 from grns.maintenance import queue_stats as gauge
-from grns.model.task import Status
+from grns.model.task import TaskStatus
 from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.telemetry import metrics
@@ -60,8 +60,8 @@ class GaugeCollector:
         """Read how many tasks are in each state."""
         states = await gauge.states(self._database)
         # All of them, so that the first dead task of a workspace is seen as one more than none.
-        counts = dict.fromkeys(product({workspace for workspace, _, _ in states}, Status), 0)
-        counts |= {(workspace, Status(status)): count for workspace, status, count in states}
+        counts = dict.fromkeys(product({workspace for workspace, _, _ in states}, TaskStatus), 0)
+        counts |= {(workspace, TaskStatus(status)): count for workspace, status, count in states}
         self._tell(metrics.TASKS, counts.items())
         return False
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 from grns.errors import InvalidInputError
 from grns.model import duration
-from grns.model.task import REDRIVABLE, Status
+from grns.model.task import REDRIVABLE, TaskStatus
 
 LONGEST = 4000
 MOST_VALUES = 50
@@ -62,7 +62,7 @@ class Kind:
 
 
 TERMS = (
-    Kind("status", "status of the task", "choice", "status:dead,failed", tuple(Status)),
+    Kind("status", "status of the task", "choice", "status:dead,failed", tuple(TaskStatus)),
     Kind("type", "its task type", "text", "type:fetch_*"),
     Kind("pool", "pool that runs it", "text", "pool:worker"),
     Kind("worker", "the worker that runs it now", "text", "worker:worker-7f3a*"),
@@ -211,11 +211,11 @@ class Filter:
         return frozenset(term.kind.name for term in self.terms)
 
     @property
-    def states(self) -> frozenset[Status]:
+    def states(self) -> frozenset[TaskStatus]:
         """The statuses that matching tasks can have."""
-        found = frozenset(Status(value) for value in self._allowed("status"))
+        found = frozenset(TaskStatus(value) for value in self._allowed("status"))
         if self.patterns("worker") is not None:
-            found &= {Status.RUNNING}
+            found &= {TaskStatus.RUNNING}
         if "no" not in self._allowed("discarded"):
             found &= REDRIVABLE
         return found

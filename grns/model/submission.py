@@ -112,6 +112,7 @@ class Edit(BaseModel):
 
     priority: Priority | None = None
     delay_seconds: DelaySeconds | None = None
+    run_at: RunAt | None = None
     payload: dict[str, Any] | None = None
     patch: dict[str, Any] | None = None
 
@@ -130,8 +131,12 @@ def edit(**fields: Any) -> Edit:
         raise InvalidInputError("bad_edit", first_problem(error)) from error
     if checked.payload is not None and checked.patch is not None:
         raise InvalidInputError("bad_edit", "patch: pass either a payload or a patch")
+    if checked.delay_seconds is not None and checked.run_at is not None:
+        raise InvalidInputError("bad_edit", "run_at: pass either a time or a delay")
     if checked == Edit():
-        raise InvalidInputError("bad_edit", "an edit names a priority, delay_seconds, a payload or a patch")
+        raise InvalidInputError(
+            "bad_edit", "an edit names a priority, delay_seconds, run_at, a payload or a patch"
+        )
     return checked
 
 

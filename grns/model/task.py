@@ -17,7 +17,7 @@ DEFAULT_MAX_ATTEMPTS = 3
 DEFAULT_PRIORITY = 2
 
 
-class Status(StrEnum):
+class TaskStatus(StrEnum):
     """Status of a task."""
 
     WAITING = "waiting"
@@ -30,24 +30,23 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-TERMINAL = frozenset({Status.SUCCEEDED, Status.FAILED, Status.DEAD, Status.CANCELLED})
-REDRIVABLE = frozenset({Status.FAILED, Status.DEAD, Status.CANCELLED})
+TERMINAL = frozenset({TaskStatus.SUCCEEDED, TaskStatus.FAILED, TaskStatus.DEAD, TaskStatus.CANCELLED})
+REDRIVABLE = frozenset({TaskStatus.FAILED, TaskStatus.DEAD, TaskStatus.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
     """One row of the table: `source` None is a new task; `command` is the reason sent along."""
 
-    source: Status | None
-    target: Status
+    source: TaskStatus | None
+    target: TaskStatus
     by: str
     event: str
     command: str | None = None
     dead_letter: str | None = None
 
 
-_WAITING, _QUEUED, _RUNNING, _RETRY_WAIT = Status.WAITING, Status.QUEUED, Status.RUNNING, Status.RETRY_WAIT
-_SUCCEEDED, _FAILED, _DEAD, _CANCELLED = Status.SUCCEEDED, Status.FAILED, Status.DEAD, Status.CANCELLED
+_WAITING, _QUEUED, _RUNNING, _RETRY_WAIT, _SUCCEEDED, _FAILED, _DEAD, _CANCELLED = TaskStatus
 
 TRANSITIONS: tuple[Transition, ...] = (
     Transition(None, _QUEUED, "submit", "evt.task.queued", command="new_task"),
@@ -77,10 +76,10 @@ TRANSITIONS: tuple[Transition, ...] = (
 )
 
 # The letter of a status in the column `was` of the event log: the status before the event.
-LETTERS: dict[Status, str] = {status: status.value[0] for status in Status} | {Status.RETRY_WAIT: "t"}
+LETTERS = {status: status.value[0] for status in TaskStatus} | {TaskStatus.RETRY_WAIT: "t"}
 
 # The status after each event: replaying the events of a task gives its status.
-STATUS_AFTER: dict[str, Status] = {row.event: row.target for row in TRANSITIONS}
+STATUS_AFTER: dict[str, TaskStatus] = {row.event: row.target for row in TRANSITIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ class Task:
     task_type: str
     agent_type: str
     priority: int
-    status: Status
+    status: TaskStatus
     attempt: int
     max_attempts: int | None
     uncounted_attempts: int

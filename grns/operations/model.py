@@ -17,7 +17,7 @@ from grns.model.envelope import first_problem
 from grns.model.filter import Filter, Number, Term
 from grns.model.json import dumps
 from grns.model.submission import AgentType
-from grns.model.task import REDRIVABLE, TERMINAL, Status
+from grns.model.task import REDRIVABLE, TERMINAL, TaskStatus
 
 _MOST_PER_MINUTE = 1_000_000.0
 _LEAST_PER_MINUTE = 1 / 1440
@@ -46,16 +46,16 @@ class State(StrEnum):
 ENDED = frozenset({State.DONE, State.CANCELLED, State.FAILED})
 
 # Where a task can be for something to be done to it …
-OBJECTS: dict[Action, frozenset[Status]] = {
+OBJECTS: dict[Action, frozenset[TaskStatus]] = {
     Action.REDRIVE: REDRIVABLE,
     Action.DISCARD: REDRIVABLE,
-    Action.CANCEL: frozenset(Status) - TERMINAL,
+    Action.CANCEL: frozenset(TaskStatus) - TERMINAL,
 }
 # … and which of these are meant by a filter that says nothing of it.
-_MEANT: dict[Action, tuple[Status, ...]] = {
-    Action.REDRIVE: (Status.DEAD, Status.FAILED),
-    Action.DISCARD: (Status.DEAD, Status.FAILED),
-    Action.CANCEL: (Status.WAITING, Status.QUEUED, Status.RETRY_WAIT, Status.RUNNING),
+_MEANT: dict[Action, tuple[TaskStatus, ...]] = {
+    Action.REDRIVE: (TaskStatus.DEAD, TaskStatus.FAILED),
+    Action.DISCARD: (TaskStatus.DEAD, TaskStatus.FAILED),
+    Action.CANCEL: (TaskStatus.WAITING, TaskStatus.QUEUED, TaskStatus.RETRY_WAIT, TaskStatus.RUNNING),
 }
 
 

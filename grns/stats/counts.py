@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from grns.errors import InvalidInputError
-from grns.model.task import LETTERS, STATUS_AFTER, Status
+from grns.model.task import LETTERS, STATUS_AFTER, TaskStatus
 from grns.outbox.log import Span
 from grns.postgres.database import Database, Session
 from grns.runtime.leader import LeaderLease
@@ -112,7 +112,7 @@ async def count(
 
 async def count_states(database: Database | Session, *, workspace: str) -> dict[str, int]:
     """Return how many tasks are in each state, as far as the log is counted; it reads no task."""
-    counts = dict.fromkeys((status.value for status in Status), 0)
+    counts = dict.fromkeys((status.value for status in TaskStatus), 0)
     return counts | {row["status"]: row["count"] for row in await database.run("count_states", workspace)}
 
 

@@ -18,7 +18,7 @@ from grns.client.handle import TaskHandle as AsyncTaskHandle
 from grns.errors import ConflictError, OutcomeUnknownError
 from grns.model.actor import check as check_actor
 from grns.model.submission import Submission
-from grns.model.task import Status, Task
+from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 from grns.settings import load
 from grns.sync.background import Background
@@ -69,7 +69,7 @@ class SyncTaskHandle(Generic[ResultT]):
 
         return self._client.ask(ask)
 
-    def status(self) -> Status:
+    def status(self) -> TaskStatus:
         """Return the current status."""
         return self.get().status
 

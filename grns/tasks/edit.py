@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from grns.errors import ConflictError, NotFoundError, StaleVersionError
 from grns.model.task import Task
@@ -21,6 +22,7 @@ async def edit_task(
     *,
     priority: int | None,
     delay_seconds: float | None,
+    run_at: datetime | None,
     payload: str | None,
     actor: str,
     reason: str | None = None,
@@ -32,7 +34,7 @@ async def edit_task(
     """
     rows = await database.run(
         "edit_task", seen.id, seen.workspace, seen.version, seen.updated_at, priority, delay_seconds, payload,
-        actor, reason,
+        actor, reason, run_at,
     )  # fmt: skip
     if not rows:
         raise NotFoundError(f"there is no task {seen.id} in workspace {seen.workspace}")

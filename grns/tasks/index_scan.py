@@ -22,15 +22,15 @@ from sqlalchemy import (
 
 from grns.model.filter import Filter, Pattern
 from grns.model.subjects import PRIORITIES
-from grns.model.task import TERMINAL, Status
+from grns.model.task import TERMINAL, TaskStatus
 from grns.postgres.paging import bad_cursor, instant
 from grns.postgres.tables import tasks
 from grns.tasks.filter_sql import Columns, Condition
 
-EVERY_STATE = frozenset(Status)
+EVERY_STATE = frozenset(TaskStatus)
 LATEST, RUNNING, QUEUED, DUE, ENDED = "latest", "running", "queued", "due", "ended"
 
-_DUE_STATES = {Status.WAITING, Status.RETRY_WAIT}
+_DUE_STATES = {TaskStatus.WAITING, TaskStatus.RETRY_WAIT}
 AFTER_ALL = "~"  # no id has it
 # With more pools or fingerprints than these, the index is not searched once for each.
 _MOST_AGENTS = 4
@@ -130,7 +130,7 @@ def _value(column: Column[Any], text: str) -> Any:
     return number
 
 
-def plans(task_filter: Filter, states: frozenset[Status], workspace: str) -> list[tuple[IndexScan, ...]]:
+def plans(task_filter: Filter, states: frozenset[TaskStatus], workspace: str) -> list[tuple[IndexScan, ...]]:
     """Return plans for a filter and these states, best first: each is a sequence of scans.
 
     Each plan finds all tasks. Tasks in any state are found by their ids, which sort by time; if none of the
@@ -174,14 +174,14 @@ def _begins(pattern: Pattern) -> tuple[Condition, ...]:
     return tasks.c.id >= prefix, tasks.c.id < prefix + AFTER_ALL
 
 
-def _by_state(task_filter: Filter, states: frozenset[Status], workspace: str) -> tuple[IndexScan, ...]:
+def _by_state(task_filter: Filter, states: frozenset[TaskStatus], workspace: str) -> tuple[IndexScan, ...]:
     """Return the scans for all tasks in these states. The scan of due tasks is shared by all workspaces."""
     ours = tasks.c.workspace == workspace
     scans: list[IndexScan] = []
-    if Status.RUNNING in states:
+    if TaskStatus.RUNNING in states:
         running = (ours, tasks.c.lease_until.is_not(None))
         scans.append(IndexScan(RUNNING, (tasks.c.id,), (running,), is_descending=True, is_short=True))
-    if Status.QUEUED in states:
+    if TaskStatus.QUEUED in states:
         agents, priorities = _pools_and_priorities(task_filter)
         subjects = tuple(
             (ours, tasks.c.queued_at.is_not(None), *agent, *priority)

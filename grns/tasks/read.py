@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grns.model.json import loads_stored
-from grns.model.task import Status, Task
+from grns.model.task import Task, TaskStatus
 from grns.postgres.database import Database, Row, Session
 
 
@@ -15,10 +15,11 @@ async def tasks(database: Database | Session, ids: Sequence[str], workspace: str
     return {row["id"]: task(row) for row in await database.run("read_tasks", list(ids), workspace)}
 
 
-async def statuses(database: Database | Session, ids: Sequence[str], workspace: str) -> dict[str, Status]:
+async def statuses(database: Database | Session, ids: Sequence[str], workspace: str) -> dict[str, TaskStatus]:
     """Return where the tasks that exist are, by id."""
     return {
-        row["id"]: Status(row["status"]) for row in await database.run("read_statuses", list(ids), workspace)
+        row["id"]: TaskStatus(row["status"])
+        for row in await database.run("read_statuses", list(ids), workspace)
     }
 
 
@@ -27,5 +28,5 @@ def task(row: Row | Mapping[str, Any]) -> Task:
     values: dict[str, Any] = dict(row)
     for name in ("payload", "result", "last_error"):
         values[name] = loads_stored(values[name])
-    values["status"] = Status(values["status"])
+    values["status"] = TaskStatus(values["status"])
     return Task(**values)

@@ -11,7 +11,7 @@ from pydantic import Field
 from sqlalchemy import Label, Select, and_, case, func, or_, select
 
 from grns.model.filter import Filter, Term
-from grns.model.task import REDRIVABLE, Status
+from grns.model.task import REDRIVABLE, TaskStatus
 from grns.postgres import query
 from grns.postgres.database import Database, Row, Session, build
 from grns.postgres.paging import Page, bad_cursor, cursor, parts
@@ -23,7 +23,7 @@ MOST_LOOKED_AT = 1_500
 MOST_COUNTED = 3_000
 
 # Statuses whose tasks an issue counts.
-_OPEN = frozenset({Status.DEAD, Status.FAILED})
+_OPEN = frozenset({TaskStatus.DEAD, TaskStatus.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class TaskSummary:
     task_type: str
     agent_type: str
     priority: int
-    status: Status
+    status: TaskStatus
     version: int
     attempt: Annotated[int, Field(description="Number of the latest attempt. It only grows.")]
     uncounted_attempts: Annotated[
@@ -81,7 +81,7 @@ class SearchQuery:
     """A filter, limited to statuses and a workspace."""
 
     filter: Filter
-    states: frozenset[Status]
+    states: frozenset[TaskStatus]
     workspace: str
 
     def condition(self, columns: Columns) -> Condition:
@@ -99,7 +99,7 @@ async def list_tasks(
     wanted: Filter,
     limit: int,
     after: str | None = None,
-    among: frozenset[Status] = EVERY_STATE,
+    among: frozenset[TaskStatus] = EVERY_STATE,
 ) -> Page[TaskSummary]:
     """Return a page of the tasks of a filter, limited to some statuses.
 
@@ -119,7 +119,11 @@ async def list_tasks(
 
 
 async def count(
-    database: Database | Session, *, workspace: str, wanted: Filter, among: frozenset[Status] = EVERY_STATE
+    database: Database | Session,
+    *,
+    workspace: str,
+    wanted: Filter,
+    among: frozenset[TaskStatus] = EVERY_STATE,
 ) -> Count:
     """Count the tasks of a filter, limited to some statuses.
 
@@ -158,7 +162,7 @@ def page_statement(scan: IndexScan, search: SearchQuery, after: Key, limit: int)
             *(of[name] for name in _COLUMNS),
             func.coalesce(of.attempt_limit, of.max_attempts).label("max_attempts"),
             # a task that succeeded shows no error of an earlier attempt
-            case((of.status != Status.SUCCEEDED, of.last_error["class"].astext)).label("error_class"),
+            case((of.status != TaskStatus.SUCCEEDED, of.last_error["class"].astext)).label("error_class"),
             is_match.label("is_match"),
             is_last.label("is_last"),
         )
@@ -185,7 +189,7 @@ def _is_counted(term: Term) -> bool:
     return term.name == "status"
 
 
-def _issues(wanted: Filter, states: frozenset[Status]) -> Sequence[str] | None:
+def _issues(wanted: Filter, states: frozenset[TaskStatus]) -> Sequence[str] | None:
     """Return fingerprints if the filter means the open tasks of issues."""
     if states != _OPEN or any(term.name not in ("status", "fingerprint") for term in wanted.terms):
         return None
@@ -193,7 +197,10 @@ def _issues(wanted: Filter, states: frozenset[Status]) -> Sequence[str] | None:
 
 
 async def _sum(
-    database: Database | Session, workspace: str, states: frozenset[Status], task_types: Sequence[str] | None
+    database: Database | Session,
+    workspace: str,
+    states: frozenset[TaskStatus],
+    task_types: Sequence[str] | None,
 ) -> int:
     rows = await database.run("sum_counts", workspace, sorted(states), task_types)
     number: int = rows[0]["number"]
@@ -256,7 +263,7 @@ async def _edge(database: Database | Session, scan: IndexScan, after: Key, most:
 
 
 def _shown(row: Row) -> TaskSummary:
-    return build(TaskSummary, {**row, "status": Status(row["status"])})
+    return build(TaskSummary, {**row, "status": TaskStatus(row["status"])})
 
 
 def _cursor(scan: IndexScan, row: Row) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from grns.model.task import Status
+from grns.model.task import TaskStatus
 from grns.telemetry.metric import Label, Metric, MetricKind
 
 # From a cached answer to a slow task.
@@ -18,7 +18,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 _POOL = ("workspace", "agent_type")
 _DURABLE = ("stream", "consumer")
 _PRIORITY = Label("priority", ("0", "1", "2", "3"))
-_STATUS = Label("status", tuple(Status))
+_STATUS = Label("status", tuple(TaskStatus))
 _CONFLICT = Label(
     "reason",
     (
@@ -53,7 +53,7 @@ ATTEMPTS = _counter("grns_attempts_total", "worker", "Attempts that ended, by th
 RETRIES = _counter("grns_retries_total", "worker", "Retries scheduled, by error class.", "error_class",
     most=200)
 DEAD_LETTERS = _counter("grns_dead_letters_total", "worker, reaper", "Tasks that ended dead or failed.",
-    Label("status", (Status.DEAD, Status.FAILED)))
+    Label("status", (TaskStatus.DEAD, TaskStatus.FAILED)))
 QUEUE_WAIT = _seconds("grns_queue_wait_seconds", "worker", "Time from queued to claimed.", "task_type")
 RUN = _seconds("grns_run_seconds", "worker", "Time in the handler.", "task_type")
 TASK = _seconds("grns_task_seconds", "worker",
@@ -72,7 +72,7 @@ POOL_PAUSED = _gauge("grns_pool_paused", "worker",
 # ---------------------------------------------------------------- reaper, retry scheduler
 LEASE_EXPIRATIONS = _counter("grns_lease_expirations_total", "reaper",
     "Leases that expired and were reaped, by the status of the task.",
-    Label("status", (Status.QUEUED, Status.DEAD, Status.CANCELLED)))
+    Label("status", (TaskStatus.QUEUED, TaskStatus.DEAD, TaskStatus.CANCELLED)))
 PROMOTIONS = _counter("grns_promotions_total", "scheduler", "Due tasks queued.")
 
 # ---------------------------------------------------------------- relay

@@ -14,7 +14,7 @@ from grns.client.handle import TaskHandle
 from grns.errors import ConflictError, InvalidInputError, NotFoundError, WaitTimeoutError
 from grns.model.json import Limits
 from grns.model.outcome import Verb
-from grns.model.task import Status, Task
+from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 from grns.tasks.submit import Prepared, Submitted
 from grns.testing.context import LocalContext, forged
@@ -22,7 +22,7 @@ from grns.worker.handler import Handler
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.pool import Pool
 
-_ENDS = {Verb.SUCCEED: Status.SUCCEEDED, Verb.FAIL: Status.FAILED, Verb.CANCEL: Status.CANCELLED}
+_ENDS = {Verb.SUCCEED: TaskStatus.SUCCEEDED, Verb.FAIL: TaskStatus.FAILED, Verb.CANCEL: TaskStatus.CANCELLED}
 
 
 class EagerClient(Client):
@@ -68,7 +68,7 @@ class EagerClient(Client):
     async def run_waiting(self) -> None:
         """Run the tasks that are delayed or snoozed, and those that `runs=False` has held."""
         for task in list(self.tasks.values()):
-            if task.status in (Status.QUEUED, Status.WAITING, Status.RETRY_WAIT):
+            if task.status in (TaskStatus.QUEUED, TaskStatus.WAITING, TaskStatus.RETRY_WAIT):
                 await self._run(task.id)
 
     def assert_submitted(self, task: Handler[Any, Any] | str, payload: Any = None, **fields: Any) -> Task:
@@ -111,17 +111,19 @@ class EagerClient(Client):
         for task in (self.tasks[task_id] for task_id in task_ids if task_id in self.tasks):
             answers[task.id] = str(task.status) if task.is_terminal else "cancelled"
             if not task.is_terminal:
-                self._change(task.id, status=Status.CANCELLED, finished_at=datetime.now(UTC))
+                self._change(task.id, status=TaskStatus.CANCELLED, finished_at=datetime.now(UTC))
         return answers
 
     async def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
         """Run tasks again that did not succeed."""
         answers = {}
         for task in [self.tasks[task_id] for task_id in task_ids if task_id in self.tasks]:
-            ended = task.status in (Status.FAILED, Status.DEAD, Status.CANCELLED)
+            ended = task.status in (TaskStatus.FAILED, TaskStatus.DEAD, TaskStatus.CANCELLED)
             answers[task.id] = "redriven" if ended else str(task.status)
             if ended:
-                self._change(task.id, status=Status.QUEUED, uncounted_attempts=task.attempt, finished_at=None)
+                self._change(
+                    task.id, status=TaskStatus.QUEUED, uncounted_attempts=task.attempt, finished_at=None
+                )
                 await self._run(task.id)
         return answers
 
@@ -150,7 +152,7 @@ class EagerClient(Client):
             ]
             if not same:
                 self.tasks[task.id] = task
-                if self._runs and task.status is Status.QUEUED:
+                if self._runs and task.status is TaskStatus.QUEUED:
                     await self._run(task.id)
                 answers.append(Submitted(task.id, True, task.trace_id))
             elif (same[0].task_type, same[0].payload) == (task.task_type, task.payload):
@@ -170,7 +172,7 @@ class EagerClient(Client):
             return
         limit = task.max_attempts or handler.max_attempts or 3
         await self._attempt(handler, task_id, limit)
-        while self.tasks[task_id].status is Status.QUEUED:
+        while self.tasks[task_id].status is TaskStatus.QUEUED:
             await self._attempt(handler, task_id, limit)
 
     async def _attempt(self, handler: Handler[Any, Any], task_id: str, limit: int) -> None:
@@ -183,7 +185,7 @@ class EagerClient(Client):
             root, make_context=lambda _claim, _lease: local, threads=1, result_limits=Limits(),
             emit=lambda _: None,
         )  # fmt: skip
-        self._change(task_id, status=Status.RUNNING, attempt=claim.attempt, started_at=datetime.now(UTC))
+        self._change(task_id, status=TaskStatus.RUNNING, attempt=claim.attempt, started_at=datetime.now(UTC))
         try:
             await runner.start()
             outcome, _ = await runner.run(claim, local._local_lease)
@@ -193,17 +195,19 @@ class EagerClient(Client):
         if outcome.verb is Verb.SNOOZE:
             due_at = datetime.now(UTC) + timedelta(seconds=outcome.backoff_seconds)
             spared = task.uncounted_attempts + 1
-            self._change(task_id, status=Status.RETRY_WAIT, uncounted_attempts=spared, next_attempt_at=due_at)
+            self._change(
+                task_id, status=TaskStatus.RETRY_WAIT, uncounted_attempts=spared, next_attempt_at=due_at
+            )
             return
         status = _ENDS.get(outcome.verb)
         if local.finished is not None:
-            status, result = Status.SUCCEEDED, local.result
+            status, result = TaskStatus.SUCCEEDED, local.result
         else:
             result = json.loads(outcome.result) if outcome.result is not None else None
         if status is None:
-            status = Status.DEAD if claim.counted_attempts >= limit else Status.QUEUED
+            status = TaskStatus.DEAD if claim.counted_attempts >= limit else TaskStatus.QUEUED
         error = json.loads(outcome.error) if outcome.error is not None else task.last_error
-        ended_at = datetime.now(UTC) if status is not Status.QUEUED else None
+        ended_at = datetime.now(UTC) if status is not TaskStatus.QUEUED else None
         self._change(task_id, status=status, result=result, last_error=error, finished_at=ended_at)
 
     def _change(self, task_id: str, **changes: Any) -> None:
@@ -239,7 +243,7 @@ def _task(prepared: Prepared) -> Task:
         task_type=said.task_type,
         agent_type=said.agent_type,
         priority=said.priority,
-        status=Status.WAITING if said.is_delayed else Status.QUEUED,
+        status=TaskStatus.WAITING if said.is_delayed else TaskStatus.QUEUED,
         attempt=0,
         max_attempts=said.max_attempts,
         uncounted_attempts=0,

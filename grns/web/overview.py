@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from grns.model.task import Status
+from grns.model.task import TaskStatus
 from grns.web import alarms, charts
 from grns.web.charts import LATEST_ATTEMPTS, Chart, KeyFigure, key_figures
 from grns.web.filters import term
@@ -47,7 +47,7 @@ async def overview(request: PageRequest) -> Response:
     ]
     return await request.render(
         "overview.html",
-        statuses=[(status.value, counts["states"][status.value]) for status in Status],
+        statuses=[(status.value, counts["states"][status.value]) for status in TaskStatus],
         rates=_rates(steps),
         durations=await request.context.durations.read(request.workspace, request.fetch),
         charts=_charts(steps),

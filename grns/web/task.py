@@ -11,7 +11,7 @@ from starlette.responses import Response
 from grns.errors import InvalidInputError
 from grns.model import duration
 from grns.model.envelope import SCHEMA_VERSION
-from grns.model.task import REDRIVABLE, TERMINAL, Status
+from grns.model.task import REDRIVABLE, TERMINAL, TaskStatus
 from grns.web.api_client import ApiProblemError
 from grns.web.filters import term
 from grns.web.formatting import instant
@@ -21,7 +21,7 @@ pages = WebPages()
 
 _CHANGES = frozenset({"cancel", "redrive", "discard"})
 _NOTICES = frozenset({"cancelled", "requested", "redriven", "discarded"})
-_EDITABLE = frozenset(Status) - {Status.RUNNING, Status.SUCCEEDED}
+_EDITABLE = frozenset(TaskStatus) - {TaskStatus.RUNNING, TaskStatus.SUCCEEDED}
 _FAILURES = frozenset({"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"})
 _TIMELINE_WIDTH, _LEAST_WIDTH = 1000.0, 2.0
 _ATTEMPTS, _EVENTS = 50, 200
@@ -52,7 +52,7 @@ async def task(request: PageRequest) -> Response:
     """Show a task."""
     path = _path(request)
     response = await request.fetch_response(path)
-    found, status = response.content, Status(response.content["status"])
+    found, status = response.content, TaskStatus(response.content["status"])
     attempts = (await request.fetch(f"{path}/attempts"))["items"]
     page = await request.fetch(f"{path}/events", limit=_EVENTS, cursor=request.query("cursor"))
     events = page["items"]

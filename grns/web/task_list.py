@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.filter import MOST_VALUES, TERMS
-from grns.model.task import Status
+from grns.model.task import TaskStatus
 from grns.operations.model import Action
 from grns.operations.model import request as operation_request
 from grns.web.api_client import ApiProblemError
@@ -109,7 +109,7 @@ async def _tabs(request: PageRequest, status: str | None, others: str) -> list[S
         StatusTab(
             each.value, join(term("status", each.value), others), status == each, counts.get(each.value)
         )
-        for each in Status
+        for each in TaskStatus
     ]
     return tabs
 

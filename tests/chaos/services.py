@@ -87,7 +87,7 @@ class Services:
         """Make a key and a webhook, and listen; returns the variables that name the key."""
         await self._resources.enter_async_context(self.receiver.listening())
         scopes = [part for scope in ("read", "submit", "operate", "work") for part in ("--scope", scope)]
-        key = await asyncio.to_thread(self._grns, database_url, "key", "create", "storm", *scopes)
+        key = await asyncio.to_thread(self._grns, database_url, "admin", "key", "create", "storm", *scopes)
         kinds = [part for kind in KINDS for part in ("--kind", kind)]
         webhook = await asyncio.to_thread(
             self._grns, database_url, "webhook", "create", self.receiver.url, *kinds

@@ -1,4 +1,4 @@
-"""`grns key …` and `grns workspace …`, as somebody types them; no broker is needed for any of it."""
+"""`grns admin key …` and `grns admin workspace …`: none of them needs a broker."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def known(url: str, key: str) -> Principal:
 
 
 def test_a_key_is_printed_once_and_alone(grns: Call, url: str) -> None:
-    made = grns("key", "create", "ci of the shop", "--scope", "read", "--scope", "submit", "--expires", "30d")
+    made = grns(
+        "admin", "key", "create", "ci of the shop", "--scope", "read", "--scope", "submit", "--expires", "30d"
+    )
     assert made.code == 0
     key = made.out.strip()
     assert len(made.out.split()) == 1
@@ -78,58 +80,62 @@ def test_a_key_is_printed_once_and_alone(grns: Call, url: str) -> None:
     somebody = known(url, key)
     assert (somebody.workspace, set(somebody.scopes)) == ("default", {"read", "submit"})
     secret = key.rpartition("_")[2]
-    listed = grns("key", "list")
+    listed = grns("admin", "key", "list")
     assert "ci of the shop" in listed.out
-    assert secret not in listed.out + listed.err + grns("key", "list", "-o", "json").out
-    (row,) = grns("key", "list", "-o", "json").json["items"]
+    assert secret not in listed.out + listed.err + grns("admin", "key", "list", "-o", "json").out
+    (row,) = grns("admin", "key", "list", "-o", "json").json["items"]
     assert (row["id"], row["workspace"], row["scopes"]) == (somebody.actor[4:], "default", ["read", "submit"])
     assert row["created_by"].startswith("cli:")
     assert row["last_used_at"] is not None
 
 
 def test_a_key_is_bound_to_a_workspace_or_to_none(grns: Call, url: str) -> None:
-    missing = grns("key", "create", "ci", "--scope", "read", "--workspace", "acme")
+    missing = grns("admin", "key", "create", "ci", "--scope", "read", "--workspace", "acme")
     assert missing.code == 3
-    assert "try: grns workspace create acme" in missing.err
-    assert grns("workspace", "create", "acme").code == 0
-    again = grns("workspace", "create", "acme")
-    assert (again.code, "grns workspace list" in again.err) == (4, True)
-    bound = grns("key", "create", "ci", "--scope", "read", "--workspace", "acme", "-o", "json").json
-    free = grns("key", "create", "root", "--scope", "admin", "--all-workspaces", "-o", "json").json
+    assert "try: grns admin workspace create acme" in missing.err
+    assert grns("admin", "workspace", "create", "acme").code == 0
+    again = grns("admin", "workspace", "create", "acme")
+    assert (again.code, "grns admin workspace list" in again.err) == (4, True)
+    bound = grns("admin", "key", "create", "ci", "--scope", "read", "--workspace", "acme", "-o", "json").json
+    free = grns("admin", "key", "create", "root", "--scope", "admin", "--all-workspaces", "-o", "json").json
     assert (bound["workspace"], free["workspace"]) == ("acme", None)
     assert known(url, free["key"]).may("submit", "acme")
     assert not known(url, bound["key"]).reaches("default")
-    in_acme = grns("key", "list", "--workspace", "acme", "-o", "json").json["items"]
-    everywhere = grns("key", "list", "--all-workspaces", "-o", "json").json["items"]
+    in_acme = grns("admin", "key", "list", "--workspace", "acme", "-o", "json").json["items"]
+    everywhere = grns("admin", "key", "list", "--all-workspaces", "-o", "json").json["items"]
     assert [row["id"] for row in in_acme] == [bound["id"]]
     assert {row["id"] for row in everywhere} == {bound["id"], free["id"]}
-    names = [row["workspace"] for row in grns("workspace", "list", "-o", "json").json["items"]]
+    names = [row["workspace"] for row in grns("admin", "workspace", "list", "-o", "json").json["items"]]
     assert names == ["acme", "default"]
 
 
 def revoked(grns: Call) -> set[str]:
     """Return the ids of the keys that are listed as revoked."""
-    return {row["id"] for row in grns("key", "list", "-o", "json").json["items"] if row["state"] == "revoked"}
+    return {
+        row["id"]
+        for row in grns("admin", "key", "list", "-o", "json").json["items"]
+        if row["state"] == "revoked"
+    }
 
 
 def test_a_key_is_revoked_by_its_id_or_by_itself(grns: Call) -> None:
-    keys = [grns("key", "create", "ci", "--scope", "read", "-o", "json").json for _ in range(2)]
+    keys = [grns("admin", "key", "create", "ci", "--scope", "read", "-o", "json").json for _ in range(2)]
     for said, made in ((keys[0]["id"], keys[0]), (keys[1]["key"], keys[1])):
-        assert grns("key", "revoke", said).code == 2, "nobody can be asked"
-        assert "would revoke key" in grns("key", "revoke", said, "--dry-run").err
+        assert grns("admin", "key", "revoke", said).code == 2, "nobody can be asked"
+        assert "would revoke key" in grns("admin", "key", "revoke", said, "--dry-run").err
         assert made["id"] not in revoked(grns)
-        done = grns("key", "revoke", said, "--yes")
+        done = grns("admin", "key", "revoke", said, "--yes")
         assert (done.code, made["id"] in done.err) == (0, True)
-        again = grns("key", "revoke", said, "--yes")
+        again = grns("admin", "key", "revoke", said, "--yes")
         assert again.code == 4
         assert made["key"] not in done.err + again.err
     assert revoked(grns) == {made["id"] for made in keys}
-    assert grns("key", "revoke", UNKNOWN, "--yes").code == 3
+    assert grns("admin", "key", "revoke", UNKNOWN, "--yes").code == 3
 
 
 def test_a_key_in_a_wrong_place_is_not_repeated_whole(grns: Call) -> None:
-    made = grns("key", "create", "ci", "--scope", "read", "-o", "json").json
-    for command in (("task", "show"), ("task", "list", "--workspace"), ("workspace", "create")):
+    made = grns("admin", "key", "create", "ci", "--scope", "read", "-o", "json").json
+    for command in (("task", "show"), ("task", "list", "--workspace"), ("admin", "workspace", "create")):
         refused = grns(*command, made["key"])
         assert refused.code == 2
         assert f"grns_{made['id']}_***" in refused.err
@@ -138,7 +144,7 @@ def test_a_key_in_a_wrong_place_is_not_repeated_whole(grns: Call) -> None:
 
 def test_workspaces_are_kept_apart_and_it_is_told(grns: Call) -> None:
     for _ in range(2):
-        done = grns("workspace", "isolate")
+        done = grns("admin", "workspace", "isolate")
         assert (done.code, "the database isolates workspaces" in done.err) == (0, True)
     assert "isolate" not in grns("admin", "db", "upgrade").err
 
@@ -146,17 +152,17 @@ def test_workspaces_are_kept_apart_and_it_is_told(grns: Call) -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("key create ci", "Missing option"),
-        ("key create ci --scope root", "is not one of"),
-        ("key create ci --scope read --expires soon", "is not a duration"),
-        ("key create ci --scope read --expires 0s", "expires after"),
-        ("key create ci --scope read --expires 9999d", "expires after"),
-        ("key create \x1b[31m --scope read", "printable"),
-        ("key revoke gr-1 --yes", "a key's id is"),
-        ("key list --limit 0", "is not in the range"),
-        ("workspace create a.b", "workspace must be"),
-        ("workspace create ../x", "workspace must be"),
-        ("workspace list --after a.b", "cursor must be"),
+        ("admin key create ci", "Missing option"),
+        ("admin key create ci --scope root", "is not one of"),
+        ("admin key create ci --scope read --expires soon", "is not a duration"),
+        ("admin key create ci --scope read --expires 0s", "expires after"),
+        ("admin key create ci --scope read --expires 9999d", "expires after"),
+        ("admin key create \x1b[31m --scope read", "printable"),
+        ("admin key revoke gr-1 --yes", "a key's id is"),
+        ("admin key list --limit 0", "is not in the range"),
+        ("admin workspace create a.b", "workspace must be"),
+        ("admin workspace create ../x", "workspace must be"),
+        ("admin workspace list --after a.b", "cursor must be"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_connected_to(
@@ -170,8 +176,15 @@ def test_what_is_wrong_is_said_before_anything_is_connected_to(
 
 
 @pytest.mark.parametrize(
-    "command", ["key create", "key list", "key revoke", "workspace create", "workspace isolate"]
+    "command",
+    [
+        "admin key create",
+        "admin key list",
+        "admin key revoke",
+        "admin workspace create",
+        "admin workspace isolate",
+    ],
 )
 def test_help_is_there(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    assert run([*command.split(), "--help"]) == 0
-    assert command.split()[0] in capsys.readouterr().out
+    assert run(["admin", *command.split(), "--help"]) == 0
+    assert f"grns admin {command}" in capsys.readouterr().out

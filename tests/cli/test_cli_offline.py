@@ -85,7 +85,7 @@ def test_help_is_there_for_every_command(unconfigured: Call) -> None:
     told = unconfigured("--help")
     assert told.code == 0
     commands = [
-        *("dev", "demo", "server", "explain", "doctor", "top", "verify", "completion"),
+        *("init", "dev", "demo", "server", "explain", "doctor", "top", "verify", "completion"),
         *(f"admin {verb}" for verb in ["bench", "config show", "nats-config", "schema export"]),
         *(f"admin {verb}" for verb in ["db upgrade", "db current", "broker apply", "broker info"]),
         *(f"daemon {name}" for name in ["api", "relay", "command-server", "reaper", "scheduler"]),
@@ -105,8 +105,8 @@ def test_help_is_there_for_every_command(unconfigured: Call) -> None:
         ),
         *(f"webhook {verb}" for verb in ["deliveries", "resend"]),
         *(f"operation {verb}" for verb in ["list", "show", "watch", "pause", "resume", "cancel"]),
-        *(f"key {verb}" for verb in ["create", "list", "revoke", "rotate-token-secret"]),
-        *(f"workspace {verb}" for verb in ["create", "list", "isolate"]),
+        *(f"admin key {verb}" for verb in ["create", "list", "revoke", "rotate-token-secret"]),
+        *(f"admin workspace {verb}" for verb in ["create", "list", "isolate"]),
     ]
     for command in commands:
         helped = unconfigured(*command.split(), "--help")

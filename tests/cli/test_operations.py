@@ -180,6 +180,7 @@ def test_a_task_that_waits_is_edited(grns: Call) -> None:
     changes = [event for event in events if event["kind"] == "evt.task.changed"]
     assert [event["payload"]["reason"] for event in changes] == ["urgent", None]
     assert grns("task", "edit", task_id, "--delay", "5m").code == 4
+    assert grns("task", "edit", task_id, "--at", "2026-12-24T09:00:00+01:00").code == 4
     assert grns("task", "edit", UNKNOWN, "--priority", "1").code == 3
 
 

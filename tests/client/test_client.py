@@ -27,7 +27,7 @@ from grns.errors import (
     WaitTimeoutError,
 )
 from grns.model.outcome import Verb
-from grns.model.task import Status
+from grns.model.task import TaskStatus
 from grns.postgres.database import Database
 from tests.support.harness import eventually
 from tests.support.store import (
@@ -65,7 +65,7 @@ async def test_what_was_submitted_can_be_read(client: Client) -> None:
     assert isinstance(task.payload["x"], float)
     said = (task.task_type, task.agent_type, task.priority, task.max_attempts, task.workspace)
     assert said == ("noop", "scout", 0, 7, "default")
-    assert (task.status, task.attempt, task.version, task.is_terminal) == (Status.QUEUED, 0, 1, False)
+    assert (task.status, task.attempt, task.version, task.is_terminal) == (TaskStatus.QUEUED, 0, 1, False)
     assert (task.idempotency_key, task.trace_id, task.causation_id) == ("k", "tr-1", causation_id)
     assert task.created_at.utcoffset() is not None
     assert [entry.kind for entry in await client.events(task.id)] == [
@@ -76,7 +76,7 @@ async def test_what_was_submitted_can_be_read(client: Client) -> None:
 
 async def test_a_delayed_task_waits(client: Client) -> None:
     task = await client.get((await client.submit("noop", pool="worker", delay=60)).id)
-    assert task.status is Status.WAITING
+    assert task.status is TaskStatus.WAITING
     assert task.next_attempt_at is not None
     assert (task.next_attempt_at - task.created_at).total_seconds() == 60
 
@@ -184,7 +184,7 @@ async def test_in_the_callers_transaction(client: Client, shared: Database) -> N
         await connection.close()
     for answer in [one, *many]:
         assert isinstance(answer, TaskHandle)
-        assert (await client.get(answer.id)).status is Status.QUEUED
+        assert (await client.get(answer.id)).status is TaskStatus.QUEUED
 
 
 async def test_what_is_not_there_is_not_found(client: Client, shared: Database) -> None:
@@ -206,7 +206,7 @@ async def test_wait_returns_what_has_ended_already(client: Client, shared: Datab
     done = await place(shared, "succeeded")
     task = await client.wait(done.id, timeout=5)
     assert (task.status, task.result, task.result_ref) == (
-        Status.SUCCEEDED, {"answer": 42}, f"db://tasks/{done.id}",
+        TaskStatus.SUCCEEDED, {"answer": 42}, f"db://tasks/{done.id}",
     )  # fmt: skip
     failed = await client.wait((await place(shared, "failed")).id, timeout=0)
     assert failed.last_error == {"class": "ValueError", "message": "no such thing"}
@@ -220,10 +220,10 @@ async def test_wait_returns_when_it_ends(client: Client, shared: Database) -> No
     await finish(shared, owners[0], Verb.RETRY)
     await finish(shared, owners[1], Verb.FAIL)
     await finish(shared, owners[2], Verb.SUCCEED)
-    assert [(await wait).status for wait in waits[1:]] == [Status.FAILED, Status.SUCCEEDED]
+    assert [(await wait).status for wait in waits[1:]] == [TaskStatus.FAILED, TaskStatus.SUCCEEDED]
     assert not waits[0].done(), "a retry is no end"
     await client.cancel(owners[0].id)
-    assert (await waits[0]).status is Status.CANCELLED
+    assert (await waits[0]).status is TaskStatus.CANCELLED
 
 
 async def test_wait_ends_in_time(client: Client, shared: Database) -> None:
@@ -248,7 +248,7 @@ async def test_wait_goes_on_while_postgres_is_away(client: Client, shared: Datab
             await other.execute(_CUT, application)
             await eventually(lambda: _is_cut(shared, application))
     await finish(shared, owner)
-    assert (await waiting).status is Status.SUCCEEDED
+    assert (await waiting).status is TaskStatus.SUCCEEDED
 
 
 async def _is_cut(database: Database, application: str) -> bool:
@@ -285,27 +285,27 @@ async def test_cancel_and_redrive_wherever_it_is(client: Client, shared: Databas
         news = [entry.kind for entry in (await client.events(task_id))[len(log) :]]
         expected = _answer(by, before.status)
         assert answer == expected
-        if answer == "cancelled" and before.status is not Status.CANCELLED:
-            assert (after.status, news) == (Status.CANCELLED, ["evt.task.cancelled"])
+        if answer == "cancelled" and before.status is not TaskStatus.CANCELLED:
+            assert (after.status, news) == (TaskStatus.CANCELLED, ["evt.task.cancelled"])
         elif answer == "redriven":
-            assert (after.status, after.uncounted_attempts) == (Status.QUEUED, before.attempt)
+            assert (after.status, after.uncounted_attempts) == (TaskStatus.QUEUED, before.attempt)
             assert news == ["evt.task.queued", "cmd.task.execute"]
             assert after.cancel_requested_at is None
         else:
             assert (after.status, after.version, news) == (before.status, before.version, [])
         assert (after.cancel_requested_at is not None) == (
-            answer == "requested" or (by == "cancel" and after.status is Status.CANCELLED)
+            answer == "requested" or (by == "cancel" and after.status is TaskStatus.CANCELLED)
             or (answer != "redriven" and before.cancel_requested_at is not None)
         )  # fmt: skip
 
 
-def _answer(by: str, status: Status) -> str:
+def _answer(by: str, status: TaskStatus) -> str:
     if by == "redrive":
-        is_open = status in (Status.DEAD, Status.FAILED, Status.CANCELLED)
+        is_open = status in (TaskStatus.DEAD, TaskStatus.FAILED, TaskStatus.CANCELLED)
         return "redriven" if is_open else status.value
-    if status in (Status.QUEUED, Status.WAITING, Status.RETRY_WAIT):
+    if status in (TaskStatus.QUEUED, TaskStatus.WAITING, TaskStatus.RETRY_WAIT):
         return "cancelled"
-    return "requested" if status is Status.RUNNING else status.value
+    return "requested" if status is TaskStatus.RUNNING else status.value
 
 
 async def test_the_reason_of_a_cancellation_is_told(client: Client, shared: Database) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -86,6 +87,10 @@ async def test_what_waits_is_due_at_another_time(shared: Database, triage: Triag
     event = (await log_of(shared, task_id))[-1]
     assert event["kind"] == "evt.task.changed", "there is nothing to run yet"
     assert json.loads(event["payload"])["fields"] == ["next_attempt_at"]
+    told_at = datetime.now(UTC) + timedelta(hours=1)
+    assert (await triage.edit(task_id, edit(run_at=told_at), actor=ACTOR)).next_attempt_at == told_at
+    told = json.loads((await log_of(shared, task_id))[-1]["payload"])
+    assert (told["fields"], datetime.fromisoformat(told["next_attempt_at"])) == (["next_attempt_at"], told_at)
 
 
 @pytest.mark.parametrize("road", ROADS)
@@ -103,8 +108,9 @@ async def test_what_does_not_run_and_has_not_succeeded_can_be_edited(
     kinds = [row["kind"] for row in (await log_of(shared, task_id))[len(log) :]]
     assert kinds == ["evt.task.changed", *(["cmd.task.execute"] if before["status"] == "queued" else [])]
     if before["status"] not in ("waiting", "retry_wait"):
-        with pytest.raises(ConflictError, match="waits for no time"):
-            await triage.edit(task_id, edit(delay_seconds=5.0), actor=ACTOR)
+        for time in ({"delay_seconds": 5.0}, {"run_at": datetime.now(UTC)}):
+            with pytest.raises(ConflictError, match="waits for no time"):
+                await triage.edit(task_id, edit(**time), actor=ACTOR)
 
 
 async def test_of_two_who_saw_the_same_one_edits(shared: Database, triage: Triage) -> None:

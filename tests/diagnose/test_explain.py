@@ -21,7 +21,7 @@ from grns.diagnose.explain.snapshot import (
     TaskSnapshot,
 )
 from grns.model.daemon_status import DaemonStatus
-from grns.model.task import TERMINAL, Status, Task
+from grns.model.task import TERMINAL, Task, TaskStatus
 
 NOW = datetime(2026, 2, 6, 12, 0, 0, tzinfo=UTC)
 ERROR = {"class": "TimeoutError", "message": "no answer\nin time", "traceback": "…"}
@@ -37,7 +37,7 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def task(status: Status, **fields: Any) -> Task:
+def task(status: TaskStatus, **fields: Any) -> Task:
     """Return a task that is somewhere."""
     made = Task(
         id="gr-1", workspace="default", task_type="fetch", agent_type="worker", priority=2, status=status,
@@ -47,7 +47,7 @@ def task(status: Status, **fields: Any) -> Task:
     return replace(made, **fields)
 
 
-def seen(status: Status, *, around: Mapping[str, Any] | None = None, **fields: Any) -> TaskSnapshot:
+def seen(status: TaskStatus, *, around: Mapping[str, Any] | None = None, **fields: Any) -> TaskSnapshot:
     """Return a situation: a task, and what is around it."""
     return TaskSnapshot(**{"now": NOW, "task": task(status, **fields), "stats": IDLE, **(around or {})})
 
@@ -55,13 +55,13 @@ def seen(status: Status, *, around: Mapping[str, Any] | None = None, **fields: A
 def queued(seconds: float = 10.0, **around: Any) -> TaskSnapshot:
     """Return a queued task and what is around it; its lane is as it should be."""
     around = {"subject": SubjectSeen(fetching=2), **around}
-    return seen(Status.QUEUED, queued_at=ago(seconds), around=around)
+    return seen(TaskStatus.QUEUED, queued_at=ago(seconds), around=around)
 
 
 def running(*, left: float = 10.0, around: Mapping[str, Any] | None = None, **fields: Any) -> TaskSnapshot:
     """Return a task that runs, with so much of its lease left."""
     return seen(
-        Status.RUNNING,
+        TaskStatus.RUNNING,
         owner_agent_id="worker-1", attempt=2, version=4, started_at=ago(12), lease_until=ago(-left),
         around={"owner": OWNER, "attempt_limit": 3, **(around or {})}, **fields,
     )  # fmt: skip
@@ -74,38 +74,38 @@ COMMANDS = [{**COMMAND, "created_at": NOW}] * 3
 # What was read; the word and all that hold beside it; what a claim would be told; and what the sentence says.
 TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
     "a delay": (
-        seen(Status.WAITING, next_attempt_at=ago(-90)),
+        seen(TaskStatus.WAITING, next_attempt_at=ago(-90)),
         ["not_due"],
         "not_due",
         "waiting until 12:01:30Z, for 1 min 30 s more",
     ),
     "a delay of days": (
-        seen(Status.WAITING, next_attempt_at=ago(-86_400)),
+        seen(TaskStatus.WAITING, next_attempt_at=ago(-86_400)),
         ["not_due"],
         "not_due",
         "waiting until 2026-02-07 12:00:00Z, for 24 h 0 min more",
     ),
     "a delay, and nobody who would take it then": (
-        seen(Status.WAITING, next_attempt_at=ago(-90), around={"stats": PoolWorkers()}),
+        seen(TaskStatus.WAITING, next_attempt_at=ago(-90), around={"stats": PoolWorkers()}),
         ["not_due", "no_worker"],
         "not_due",
         "for 1 min 30 s more",
     ),
     "due just now": (
-        seen(Status.WAITING, next_attempt_at=ago(1)),
+        seen(TaskStatus.WAITING, next_attempt_at=ago(1)),
         ["due"],
         "not_due",
         "1.0 s ago; the retry scheduler is about to queue it",
     ),
     "due for long": (
-        seen(Status.WAITING, next_attempt_at=ago(40)),
+        seen(TaskStatus.WAITING, next_attempt_at=ago(40)),
         ["overdue"],
         "not_due",
         "no retry scheduler has queued it",
     ),
     "a retry": (
         seen(
-            Status.RETRY_WAIT,
+            TaskStatus.RETRY_WAIT,
             next_attempt_at=ago(-5),
             attempt=2,
             last_error=ERROR,
@@ -117,7 +117,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
     ),
     "a retry of one that was redriven": (
         seen(
-            Status.RETRY_WAIT,
+            TaskStatus.RETRY_WAIT,
             next_attempt_at=ago(-5),
             attempt=4,
             uncounted_attempts=3,
@@ -128,7 +128,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         "attempt 2 of 3",
     ),
     "a retry that is overdue": (
-        seen(Status.RETRY_WAIT, next_attempt_at=ago(60), attempt=1, last_error=ERROR),
+        seen(TaskStatus.RETRY_WAIT, next_attempt_at=ago(60), attempt=1, last_error=ERROR),
         ["overdue"],
         "claimable",
         "due at 11:59:00Z, 60.0 s ago, and no retry scheduler",
@@ -325,14 +325,14 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
     ),
     "no race": (running(around={"history": COMMANDS[:1]}), ["running"], "lost_race", ""),
     "success": (
-        seen(Status.SUCCEEDED, attempt=1, started_at=ago(20), finished_at=ago(15)),
+        seen(TaskStatus.SUCCEEDED, attempt=1, started_at=ago(20), finished_at=ago(15)),
         ["succeeded"],
         "terminal",
         "succeeded at 11:59:45Z, with attempt 1, which took 5.0 s",
     ),
     "death": (
         seen(
-            Status.DEAD,
+            TaskStatus.DEAD,
             attempt=3,
             finished_at=ago(15),
             last_error=ERROR,
@@ -343,26 +343,26 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         "dead at 11:59:45Z, all 3 attempts used: TimeoutError: no answer",
     ),
     "death before its time": (
-        seen(Status.DEAD, attempt=1, finished_at=ago(15), last_error=ERROR, around={"attempt_limit": 3}),
+        seen(TaskStatus.DEAD, attempt=1, finished_at=ago(15), last_error=ERROR, around={"attempt_limit": 3}),
         ["dead"],
         "terminal",
         "1 of 3 attempts used",
     ),
     "failure": (
-        seen(Status.FAILED, attempt=1, finished_at=ago(15), last_error=ERROR, around={"issue": ISSUE}),
+        seen(TaskStatus.FAILED, attempt=1, finished_at=ago(15), last_error=ERROR, around={"issue": ISSUE}),
         ["failed", "issue"],
         "terminal",
         "failed at 11:59:45Z with attempt 1, with an error that is not retried: TimeoutError: no answer",
     ),
     "what was set aside": (
-        seen(Status.DEAD, attempt=1, finished_at=ago(15), discarded_at=ago(5), discarded_by="key:7f"),
+        seen(TaskStatus.DEAD, attempt=1, finished_at=ago(15), discarded_at=ago(5), discarded_by="key:7f"),
         ["dead", "discarded"],
         "terminal",
         "dead",
     ),
     "a cancellation": (
         seen(
-            Status.CANCELLED,
+            TaskStatus.CANCELLED,
             finished_at=ago(15),
             around={"cancel_actor": "cli:ann@desk", "cancel_reason": "not needed"},
         ),
@@ -394,7 +394,7 @@ def test_each_reason_has_its_word_and_its_sentence(name: str) -> None:
 
 
 def test_the_table_has_every_status() -> None:
-    assert {situation.task.status for situation, *_ in TABLE.values()} == set(Status)
+    assert {situation.task.status for situation, *_ in TABLE.values()} == set(TaskStatus)
 
 
 @pytest.mark.parametrize(
@@ -435,8 +435,8 @@ def test_how_many_have_lost_the_race() -> None:
     assert told(TABLE["a race"][0]).reasons[1].sentence.startswith("2 more commands named the task")
 
 
-@pytest.mark.parametrize("status", Status)
-def test_little_is_known_and_something_is_said(status: Status) -> None:
+@pytest.mark.parametrize("status", TaskStatus)
+def test_little_is_known_and_something_is_said(status: TaskStatus) -> None:
     """A row may be older than this version, and its neighbours may be gone."""
     found = told(TaskSnapshot(now=NOW, task=task(status)))
     assert found.sentence
@@ -445,5 +445,5 @@ def test_little_is_known_and_something_is_said(status: Status) -> None:
 
 def test_what_users_wrote_stays_one_short_line() -> None:
     error = {"class": "E" * 5000, "message": "a" * 5000 + "\n\x1b[31m"}
-    found = told(seen(Status.DEAD, last_error=error, around={"cancel_reason": "x\ny"}))
+    found = told(seen(TaskStatus.DEAD, last_error=error, around={"cancel_reason": "x\ny"}))
     assert len(found.sentence) < 400

@@ -7,7 +7,7 @@ from typing import Any
 
 from grns.diagnose.explain.explanation import gone
 from grns.diagnose.explain.history import story
-from grns.model.task import STATUS_AFTER, Status
+from grns.model.task import STATUS_AFTER, TaskStatus
 
 NOW = datetime(2026, 2, 6, 12, 0, 0, tzinfo=UTC)
 ERROR = {"class": "TimeoutError", "message": "no answer\nin time", "traceback": "…"}
@@ -70,6 +70,6 @@ def test_each_event_of_a_task_has_words_of_its_own() -> None:
 
 def test_of_a_deleted_task_the_log_tells() -> None:
     found = gone("gr-1", "default", [one for one, _ in STORY])
-    assert (found.reason, found.status, found.claim) == ("deleted", Status.SUCCEEDED, "unknown_task")
+    assert (found.reason, found.status, found.claim) == ("deleted", TaskStatus.SUCCEEDED, "unknown_task")
     assert found.sentence.startswith("the task was deleted; its last status was succeeded")
     assert len(found.steps) == len(STORY)

@@ -6,17 +6,17 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from grns.model.outcome import Verb
-from grns.model.task import REDRIVABLE, TERMINAL, TRANSITIONS, Status, Transition
+from grns.model.task import REDRIVABLE, TERMINAL, TRANSITIONS, TaskStatus, Transition
 
 NOBODY = 0
 
 _TABLE = {(row.source, row.target, row.by): row for row in TRANSITIONS}
 # How far a status is from the end, within one attempt.
 _HEIGHT = {status: 0 for status in TERMINAL} | {
-    Status.RUNNING: 900, Status.WAITING: 700, Status.RETRY_WAIT: 600, Status.QUEUED: 300
+    TaskStatus.RUNNING: 900, TaskStatus.WAITING: 700, TaskStatus.RETRY_WAIT: 600, TaskStatus.QUEUED: 300
 }  # fmt: skip
-_CLAIMABLE = (Status.QUEUED, Status.RETRY_WAIT)
-_WAITING = (Status.WAITING, Status.RETRY_WAIT)
+_CLAIMABLE = (TaskStatus.QUEUED, TaskStatus.RETRY_WAIT)
+_WAITING = (TaskStatus.WAITING, TaskStatus.RETRY_WAIT)
 
 
 class Violation(Exception):
@@ -26,7 +26,7 @@ class Violation(Exception):
 class Row(NamedTuple):
     """A task. `lease` names the claim that holds it; time is no more than what is over and what is due."""
 
-    status: Status
+    status: TaskStatus
     attempt: int = 0
     limit: int = 3
     uncounted_attempts: int = 0
@@ -46,21 +46,21 @@ class Change(NamedTuple):
 
 def submit(limit: int, *, is_delayed: bool = False) -> Change:
     """Hand a task in."""
-    status = Status.WAITING if is_delayed else Status.QUEUED
+    status = TaskStatus.WAITING if is_delayed else TaskStatus.QUEUED
     return Change(Row(status, limit=limit), _line(None, status, "submit"))
 
 
 @cache
 def claim(row: Row, lease: int) -> Change | None:
     """Claim a task that may run now."""
-    if row.status not in _CLAIMABLE or (row.status is Status.RETRY_WAIT and not row.is_due):
+    if row.status not in _CLAIMABLE or (row.status is TaskStatus.RETRY_WAIT and not row.is_due):
         return None
-    return _move(row, Status.RUNNING, "claim", attempt=row.attempt + 1, lease=lease)
+    return _move(row, TaskStatus.RUNNING, "claim", attempt=row.attempt + 1, lease=lease)
 
 
 def owns(row: Row, attempt: int, lease: int) -> bool:
     """Say whether an attempt may write: the guard of renew, finish and release."""
-    return row.status is Status.RUNNING and row.attempt == attempt and row.lease == lease
+    return row.status is TaskStatus.RUNNING and row.attempt == attempt and row.lease == lease
 
 
 def renew(row: Row) -> Row:
@@ -72,37 +72,37 @@ def renew(row: Row) -> Row:
 def finish(row: Row, verb: Verb) -> Change:
     """Write the outcome of an attempt that owns the task."""
     if verb is Verb.SUCCEED:
-        return _move(row, Status.SUCCEEDED, "finish")
+        return _move(row, TaskStatus.SUCCEEDED, "finish")
     if verb is Verb.FAIL:
-        return _move(row, Status.FAILED, "finish")
+        return _move(row, TaskStatus.FAILED, "finish")
     if row.is_cancel_requested:
-        return _move(row, Status.CANCELLED, "finish")
+        return _move(row, TaskStatus.CANCELLED, "finish")
     if verb is Verb.SNOOZE:
-        return _move(row, Status.RETRY_WAIT, "snooze", uncounted_attempts=row.uncounted_attempts + 1)
-    return _move(row, Status.DEAD if is_spent(row) else Status.RETRY_WAIT, "finish")
+        return _move(row, TaskStatus.RETRY_WAIT, "snooze", uncounted_attempts=row.uncounted_attempts + 1)
+    return _move(row, TaskStatus.DEAD if is_spent(row) else TaskStatus.RETRY_WAIT, "finish")
 
 
 @cache
 def release(row: Row, *, has_begun: bool = True) -> Change:
     """Give back an attempt that owns the task: uncounted, but one that has begun not for ever."""
     if row.is_cancel_requested:
-        return _move(row, Status.CANCELLED, "release")
+        return _move(row, TaskStatus.CANCELLED, "release")
     if not has_begun or row.released < row.limit:
         return _move(
-            row, Status.QUEUED, "release",
+            row, TaskStatus.QUEUED, "release",
             uncounted_attempts=row.uncounted_attempts + 1, released=row.released + has_begun,
         )  # fmt: skip
-    return _move(row, Status.DEAD if is_spent(row) else Status.QUEUED, "release")
+    return _move(row, TaskStatus.DEAD if is_spent(row) else TaskStatus.QUEUED, "release")
 
 
 @cache
 def reap(row: Row) -> Change | None:
     """Take back a task whose lease is over."""
-    if row.status is not Status.RUNNING or not row.is_over:
+    if row.status is not TaskStatus.RUNNING or not row.is_over:
         return None
     if row.is_cancel_requested:
-        return _move(row, Status.CANCELLED, "reap")
-    return _move(row, Status.DEAD if is_spent(row) else Status.QUEUED, "reap")
+        return _move(row, TaskStatus.CANCELLED, "reap")
+    return _move(row, TaskStatus.DEAD if is_spent(row) else TaskStatus.QUEUED, "reap")
 
 
 @cache
@@ -110,15 +110,15 @@ def promote(row: Row) -> Change | None:
     """Queue what is due."""
     if row.status not in _WAITING or not row.is_due:
         return None
-    return _move(row, Status.QUEUED, "promote")
+    return _move(row, TaskStatus.QUEUED, "promote")
 
 
 def cancel(row: Row) -> Change | Row | None:
     """Cancel a task at once, or ask its attempt to end (a row that changed without a transition)."""
-    if row.status is Status.RUNNING:
+    if row.status is TaskStatus.RUNNING:
         return row._replace(is_cancel_requested=True)
-    if row.status in (*_CLAIMABLE, Status.WAITING):
-        return _move(row, Status.CANCELLED, "cancel", is_cancel_requested=True)
+    if row.status in (*_CLAIMABLE, TaskStatus.WAITING):
+        return _move(row, TaskStatus.CANCELLED, "cancel", is_cancel_requested=True)
     return None
 
 
@@ -127,7 +127,8 @@ def redrive(row: Row) -> Change | None:
     if row.status not in REDRIVABLE:
         return None
     return _move(
-        row, Status.QUEUED, "redrive", uncounted_attempts=row.attempt, released=0, is_cancel_requested=False
+        row, TaskStatus.QUEUED, "redrive",
+        uncounted_attempts=row.attempt, released=0, is_cancel_requested=False,
     )  # fmt: skip
 
 
@@ -142,13 +143,13 @@ def distance(row: Row) -> int:
     return 1000 * (row.limit + row.uncounted_attempts - row.attempt) + _HEIGHT[row.status]
 
 
-def _move(row: Row, target: Status, by: str, **changes: Any) -> Change:
+def _move(row: Row, target: TaskStatus, by: str, **changes: Any) -> Change:
     line = _line(row.status, target, by)
     common: dict[str, Any] = {"lease": NOBODY, "is_over": False, "is_due": False}
     return Change(row._replace(status=target, **{**common, **changes}), line)
 
 
-def _line(source: Status | None, target: Status, by: str) -> Transition:
+def _line(source: TaskStatus | None, target: TaskStatus, by: str) -> Transition:
     line = _TABLE.get((source, target, by))
     if line is None:
         raise Violation(f"the table knows no {source} → {target} by {by}")

@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 from grns.maintenance.reaper import reap
 from grns.maintenance.scheduler import promote
 from grns.model.outcome import Claim, Verb
-from grns.model.task import TRANSITIONS, Status
+from grns.model.task import TRANSITIONS, TaskStatus
 from grns.postgres.database import Database
 from grns.worker.claims import Claimant, Claims
 from grns.worker.finishes import Finish, Finishes
@@ -232,7 +232,7 @@ async def test_the_statements_do_what_the_model_says(shared: Database) -> None:
             shared, count, max_attempts=limit, delay_seconds=_LONG if is_delayed else 0.0
         )  # fmt: skip
         for task_id in ids:
-            walk = Walk(task_id, Row(Status.QUEUED))
+            walk = Walk(task_id, Row(TaskStatus.QUEUED))
             walk.note(model.submit(limit, is_delayed=is_delayed))
             walks.append(walk)
     assert len(walks) == _WALKS

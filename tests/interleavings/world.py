@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from grns.model.outcome import Verb
-from grns.model.task import TERMINAL, Status
+from grns.model.task import TERMINAL, TaskStatus
 from tests.interleavings import row as statements
 from tests.interleavings.explore import Model
 from tests.interleavings.row import Change, Row, Violation
@@ -154,7 +154,7 @@ def _take(world: World, rules: Rules, worker: int) -> Iterator[Step]:
     for task, (row, delivery) in enumerate(zip(world.rows, world.deliveries, strict=True)):
         for command in set(delivery.copies):
             yield _met(world, rules, worker, task, command)
-        change = statements.claim(row, worker + 1) if row.status is Status.QUEUED else None
+        change = statements.claim(row, worker + 1) if row.status is TaskStatus.QUEUED else None
         if delivery.has_hint:
             taken = _with_delivery(world, task, has_hint=False)
             if change is None:
@@ -197,7 +197,7 @@ def _work(world: World, rules: Rules, worker: int, hold: Hold) -> Iterator[Step]
             f"worker {worker} claims task {task}",
             _with_hold(_changed(_without_hold(world, worker, hold), rules, task, change), worker, running),
         )
-        if row.status is Status.RETRY_WAIT:
+        if row.status is TaskStatus.RETRY_WAIT:
             yield f"worker {worker} acks what is not due", _without_hold(world, worker, hold)
     elif hold.copy:
         acked = _with_hold(_without_hold(world, worker, hold), worker, hold._replace(copy=0))
@@ -233,7 +233,7 @@ def _look_after(world: World, rules: Rules, task: int, row: Row) -> Iterator[Ste
             change = statements.reap(row._replace(limit=row.limit + row.attempt)) or change
             change = Change(change.row._replace(limit=row.limit), change.line)
         yield f"task {task} is reaped", _changed(world, rules, task, change)
-    if row.status is Status.RETRY_WAIT:
+    if row.status is TaskStatus.RETRY_WAIT:
         due = statements.promote(row._replace(is_due=True))
         if due is not None:
             yield f"task {task} is promoted", _changed(world, rules, task, due)
@@ -241,7 +241,7 @@ def _look_after(world: World, rules: Rules, task: int, row: Row) -> Iterator[Ste
 
 def _due_claim(row: Row, lease: int) -> Change | None:
     """Claim a task whose time may have come: when that is, is nobody's to say."""
-    if row.status is Status.RETRY_WAIT:
+    if row.status is TaskStatus.RETRY_WAIT:
         row = row._replace(is_due=True)
     return statements.claim(row, lease)
 

@@ -23,7 +23,7 @@ from grns.model.filter import (
     parse,
     read,
 )
-from grns.model.task import REDRIVABLE, Status
+from grns.model.task import REDRIVABLE, TaskStatus
 from tests.support.harness import ROOT
 
 PAGE = (ROOT / "docs/filters.md").read_text()
@@ -181,19 +181,19 @@ def test_what_is_wrong_is_pointed_at_and_what_is_right_is_said(text: str, says: 
 @pytest.mark.parametrize(
     ("text", "states"),
     [
-        ("", set(Status)),
-        ("status:dead,failed", {Status.DEAD, Status.FAILED}),
+        ("", set(TaskStatus)),
+        ("status:dead,failed", {TaskStatus.DEAD, TaskStatus.FAILED}),
         ("status:dead -status:dead", set()),
-        ("-status:succeeded,cancelled", set(Status) - {Status.SUCCEEDED, Status.CANCELLED}),
-        ("worker:a", {Status.RUNNING}),
-        ("-worker:a", set(Status)),
+        ("-status:succeeded,cancelled", set(TaskStatus) - {TaskStatus.SUCCEEDED, TaskStatus.CANCELLED}),
+        ("worker:a", {TaskStatus.RUNNING}),
+        ("-worker:a", set(TaskStatus)),
         ("worker:a status:dead", set()),
         ("discarded:yes", REDRIVABLE),
-        ("discarded:yes,no", set(Status)),
-        ("-discarded:no status:dead,queued", {Status.DEAD}),
+        ("discarded:yes,no", set(TaskStatus)),
+        ("-discarded:no status:dead,queued", {TaskStatus.DEAD}),
     ],
 )
-def test_it_knows_in_which_states_a_task_can_be(text: str, states: set[Status]) -> None:
+def test_it_knows_in_which_states_a_task_can_be(text: str, states: set[TaskStatus]) -> None:
     assert parse(text).states == states
 
 

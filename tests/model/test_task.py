@@ -17,7 +17,7 @@ from grns.model.task import (
     STATUS_AFTER,
     TERMINAL,
     TRANSITIONS,
-    Status,
+    TaskStatus,
     Transition,
     new_id,
     random_uuid,
@@ -27,10 +27,10 @@ from grns.model.task import (
 ids = [f"{row.source}-{row.by}-{row.target}" for row in TRANSITIONS]
 
 
-def reachable(start: Status | None, *, without: str = "") -> set[Status]:
+def reachable(start: TaskStatus | None, *, without: str = "") -> set[TaskStatus]:
     """Return where a task can get to from a state, perhaps without one kind of transition."""
-    found: set[Status] = set()
-    pending: list[Status | None] = [start]
+    found: set[TaskStatus] = set()
+    pending: list[TaskStatus | None] = [start]
     while pending:
         here = pending.pop()
         for row in TRANSITIONS:
@@ -41,30 +41,30 @@ def reachable(start: Status | None, *, without: str = "") -> set[Status]:
 
 
 def test_every_state_can_be_reached() -> None:
-    assert reachable(None) == set(Status)
+    assert reachable(None) == set(TaskStatus)
 
 
-@pytest.mark.parametrize("status", Status)
-def test_every_state_can_end(status: Status) -> None:
+@pytest.mark.parametrize("status", TaskStatus)
+def test_every_state_can_end(status: TaskStatus) -> None:
     assert status in TERMINAL or reachable(status, without="redrive") & TERMINAL
 
 
-@pytest.mark.parametrize("status", sorted(set(Status) - TERMINAL))
-def test_everything_that_has_not_ended_can_be_cancelled_and_can_succeed(status: Status) -> None:
-    assert {Status.CANCELLED, Status.SUCCEEDED} <= reachable(status, without="redrive")
+@pytest.mark.parametrize("status", sorted(set(TaskStatus) - TERMINAL))
+def test_everything_that_has_not_ended_can_be_cancelled_and_can_succeed(status: TaskStatus) -> None:
+    assert {TaskStatus.CANCELLED, TaskStatus.SUCCEEDED} <= reachable(status, without="redrive")
 
 
 @pytest.mark.parametrize("row", TRANSITIONS, ids=ids)
 def test_an_end_is_left_by_redrive_only(row: Transition) -> None:
     assert (row.source in TERMINAL) == (row.by == "redrive")
     if row.by == "redrive":
-        assert row.target is Status.QUEUED
+        assert row.target is TaskStatus.QUEUED
 
 
 def test_what_succeeded_stays() -> None:
-    assert TERMINAL - {Status.SUCCEEDED} == REDRIVABLE
+    assert TERMINAL - {TaskStatus.SUCCEEDED} == REDRIVABLE
     assert {row.source for row in TRANSITIONS if row.by == "redrive"} == REDRIVABLE
-    assert not reachable(Status.SUCCEEDED)
+    assert not reachable(TaskStatus.SUCCEEDED)
 
 
 def test_no_transition_stands_there_twice() -> None:
@@ -76,10 +76,10 @@ def test_no_transition_stands_there_twice() -> None:
 def test_each_transition_tells_what_the_protocol_knows(row: Transition) -> None:
     assert row.event in PAYLOADS
     assert row.event.startswith("evt.task.")
-    assert (row.command is not None) == (row.target is Status.QUEUED), (
+    assert (row.command is not None) == (row.target is TaskStatus.QUEUED), (
         "a command follows whatever may be claimed"
     )
-    wants_letter = row.target in (Status.FAILED, Status.DEAD)
+    wants_letter = row.target in (TaskStatus.FAILED, TaskStatus.DEAD)
     assert (row.dead_letter is not None) == wants_letter
     if row.dead_letter is not None:
         assert row.dead_letter == f"dlq.task.{row.target}"
@@ -87,8 +87,8 @@ def test_each_transition_tells_what_the_protocol_knows(row: Transition) -> None:
 
 
 def test_each_status_has_a_letter_of_its_own() -> None:
-    assert LETTERS.keys() == set(Status)
-    assert len(set(LETTERS.values())) == len(Status)
+    assert LETTERS.keys() == set(TaskStatus)
+    assert len(set(LETTERS.values())) == len(TaskStatus)
     assert all(len(letter) == 1 for letter in LETTERS.values())
 
 
@@ -99,11 +99,14 @@ def test_an_event_tells_the_status(row: Transition) -> None:
 
 
 def test_only_a_claim_runs_a_task_and_only_the_attempt_or_the_reaper_ends_it() -> None:
-    assert {row.by for row in TRANSITIONS if row.target is Status.RUNNING} == {"claim"}
-    assert {row.by for row in TRANSITIONS if row.source is Status.RUNNING} == {
+    assert {row.by for row in TRANSITIONS if row.target is TaskStatus.RUNNING} == {"claim"}
+    assert {row.by for row in TRANSITIONS if row.source is TaskStatus.RUNNING} == {
         "finish", "snooze", "reap", "release",
     }  # fmt: skip
-    assert {row.source for row in TRANSITIONS if row.by == "claim"} == {Status.QUEUED, Status.RETRY_WAIT}
+    assert {row.source for row in TRANSITIONS if row.by == "claim"} == {
+        TaskStatus.QUEUED,
+        TaskStatus.RETRY_WAIT,
+    }
 
 
 # ---------------------------------------------------------------- ids

@@ -12,11 +12,11 @@ import pytest
 from grns.errors import InvalidInputError
 from grns.model.json import Limits
 from grns.model.submission import edit, edition
-from grns.model.task import Status, Task
+from grns.model.task import Task, TaskStatus
 
 NOW = datetime(2026, 2, 6, 21, 0, 0, 123456, UTC)
 TASK = Task(
-    "gr-0", "default", "noop", "worker", 2, Status.QUEUED, 0, None, 0, 7, "tr-1", NOW, NOW,
+    "gr-0", "default", "noop", "worker", 2, TaskStatus.QUEUED, 0, None, 0, 7, "tr-1", NOW, NOW,
     payload={"url": "a", "deep": {"kept": 1, "gone": 2}},
 )  # fmt: skip
 
@@ -45,6 +45,9 @@ def test_a_payload_is_replaced_or_patched() -> None:
         ({"priority": 4}, "bad_edit"),
         ({"priority": True}, "bad_edit"),
         ({"delay_seconds": -1}, "bad_edit"),
+        ({"delay_seconds": 0.0, "run_at": datetime.now(UTC)}, "bad_edit"),
+        ({"run_at": datetime.now(UTC) + timedelta(days=400)}, "bad_edit"),
+        ({"run_at": "2026-12-24T09:00:00"}, "bad_edit"),
         ({"delay_seconds": float("nan")}, "bad_edit"),
         ({"payload": [1]}, "bad_edit"),
         ({"patch": "a"}, "bad_edit"),

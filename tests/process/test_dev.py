@@ -251,7 +251,7 @@ def test_dev_opens_to_its_user_and_to_nobody_else(start: Callable[[], Dev]) -> N
     assert get(f"{new[0]}?{old}")[0] == 200, "the URL of before asks for a key"
     assert get(new[0].removesuffix("login"), Cookie=cookie)[0] == 200, "a browser stays logged in"
     keys = json.loads(
-        again.command(f"{shlex.quote(sys.executable)} -m grns key list --all-workspaces -o json").stdout
+        again.command(f"{shlex.quote(sys.executable)} -m grns admin key list --all-workspaces -o json").stdout
     )
     assert len(keys["items"]) == 1, "and the key the same"
 

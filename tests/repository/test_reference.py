@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grns.model.task import TRANSITIONS, Status
+from grns.model.task import TRANSITIONS, TaskStatus
 from grns.nats.users import users
 from grns.settings import PREFIX, Settings
 from tests.site import reference
@@ -77,7 +77,7 @@ def test_transitions_are_those_of_the_code() -> None:
     known = [(one.source or "", one.by, one.target, one.event) for one in TRANSITIONS]
     assert sorted(rows) == sorted(set(known))
     states = re.findall(r"^\| `(\w+)` \| \w+", text("states.md").split("## Transitions")[0], re.M)
-    assert set(states) == {str(status) for status in Status}
+    assert set(states) == {str(status) for status in TaskStatus}
 
 
 @pytest.mark.parametrize("page", names())

@@ -19,7 +19,7 @@ from grns.gateway.server import COMMANDS, REQUESTS
 from grns.model import events as payloads
 from grns.model import problem, subjects
 from grns.model.envelope import assemble, decode, encode
-from grns.model.task import Status, Task
+from grns.model.task import Task, TaskStatus
 from grns.schemas import export
 from grns.settings import load
 from tests.support import bad_input
@@ -331,7 +331,7 @@ def test_every_request_is_answered_with_a_task_or_what_stands_in_for_it_or_a_pro
 
 
 def test_answer_matches_exactly_one_schema() -> None:
-    task = Task("gr-1", "default", "noop", "worker", 2, Status.QUEUED, 0, None, 0, 1, "tr-1", NOW, NOW)
+    task = Task("gr-1", "default", "noop", "worker", 2, TaskStatus.QUEUED, 0, None, 0, 1, "tr-1", NOW, NOW)
     stub = payloads.Truncated(ref="db://tasks/gr-1", task_id="gr-1")
     refusal = problem.of(NotFoundError("there is no task gr-1"))
     answers: dict[str, bytes | str] = {

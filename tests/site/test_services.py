@@ -39,7 +39,7 @@ async def test_services(
     monkeypatch.setenv("GRNS_DATABASE_URL", database.url)
     monkeypatch.setenv("GRNS_NATS_URL", broker.url)
     written(_SHOP, tmp_path)
-    assert (await asyncio.to_thread(typed, "key", "create", "ops", "--scope", "read"))[0] == 0
+    assert (await asyncio.to_thread(typed, "admin", "key", "create", "ops", "--scope", "read"))[0] == 0
     terminal = Terminal(fleet)
     for line in "\n".join(blocks(page)).splitlines():
         await terminal.type(shlex.split(line, comments=True))

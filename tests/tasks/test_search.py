@@ -10,7 +10,7 @@ import pytest
 
 from grns.errors import InvalidInputError
 from grns.model.filter import parse
-from grns.model.task import Status
+from grns.model.task import TaskStatus
 from grns.postgres.database import Database
 from grns.postgres.paging import cursor
 from grns.tasks import search as task_page
@@ -190,7 +190,7 @@ async def test_where_all_of_the_latest_are_of_others_tasks_come_by_their_states(
 
 async def test_tasks_are_listed_among_some_states(shared: Database) -> None:
     await fill(shared)
-    among = frozenset({Status.DEAD, Status.FAILED})
+    among = frozenset({TaskStatus.DEAD, TaskStatus.FAILED})
     both = ids(await expected(shared, "status:dead,failed"))
     assert sorted(ids(await listed(shared, "", among=among))) == sorted(both)
     assert await listed(shared, "status:queued", among=among) == []
@@ -293,7 +293,7 @@ async def test_a_count_of_many_says_at_least(shared: Database, monkeypatch: pyte
     found = await count(shared, "status:dead,failed")
     assert not found.is_exact
     assert 0 < found.number <= 12 < len(await expected(shared, "status:dead,failed"))
-    assert await count(shared, "status:dead", among=frozenset({Status.QUEUED})) == Count(0)
+    assert await count(shared, "status:dead", among=frozenset({TaskStatus.QUEUED})) == Count(0)
 
 
 async def test_the_open_tasks_of_an_issue_are_counted_however_many(

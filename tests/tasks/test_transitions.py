@@ -17,7 +17,7 @@ from grns.maintenance.scheduler import promote
 from grns.model.events import PAYLOADS
 from grns.model.failure import fingerprint
 from grns.model.outcome import Claim, Verb
-from grns.model.task import LETTERS, TERMINAL, TRANSITIONS, Status, Transition
+from grns.model.task import LETTERS, TERMINAL, TRANSITIONS, TaskStatus, Transition
 from grns.postgres.database import Database, Session
 from grns.worker.claims import Claims
 from grns.worker.finishes import Finishes
@@ -54,12 +54,12 @@ _SHAPE = """
 
 async def test_the_database_allows_exactly_the_transitions_of_the_table(shared: Database) -> None:
     allowed = {(row.source, row.target) for row in TRANSITIONS if row.source} | {
-        (status, status) for status in Status
+        (status, status) for status in TaskStatus
     }
     task_id = (await submit(shared)).id
     seen = set()
     async with shared.connection() as connection:
-        for source, target in product(Status, Status):
+        for source, target in product(TaskStatus, TaskStatus):
             await connection.execute("begin")
             await connection.execute("alter table grns.tasks disable trigger tasks_transition")
             await connection.execute(f"update grns.tasks set {_SHAPE} where id = $1", task_id, source.value)
@@ -75,8 +75,8 @@ async def test_the_database_allows_exactly_the_transitions_of_the_table(shared: 
     assert seen == allowed
 
 
-@pytest.mark.parametrize("status", Status)
-async def test_a_row_has_what_its_status_needs_and_nothing_else(shared: Database, status: Status) -> None:
+@pytest.mark.parametrize("status", TaskStatus)
+async def test_a_row_has_what_its_status_needs_and_nothing_else(shared: Database, status: TaskStatus) -> None:
     """Running rows, and only they, have a lease; queued_at, next_attempt_at, finished_at likewise."""
     task_id = (await submit(shared)).id
     breaks = (
@@ -131,48 +131,48 @@ _RUNNING = [road for road in ROADS if road.startswith("running")]
 _ASKED = ["running_asked", "running_asked_late", "running_asked_last"]
 _SPENT = ["running_last", "running_last_late", "running_spared"]
 _FREE = ["running", "running_late"]
-_EXPECTED: dict[str, dict[str, Status]] = {
-    "claim": dict.fromkeys(["queued", "queued_again", "retry_due"], Status.RUNNING),
-    "claim_next": dict.fromkeys(["queued", "queued_again"], Status.RUNNING),
-    "finish succeed": dict.fromkeys(_RUNNING, Status.SUCCEEDED),
-    "finish fail": dict.fromkeys(_RUNNING, Status.FAILED),
-    "finish retry": dict.fromkeys(_FREE, Status.RETRY_WAIT)
-    | dict.fromkeys(_SPENT, Status.DEAD)
-    | dict.fromkeys(_ASKED, Status.CANCELLED),
-    "finish snooze": dict.fromkeys([*_FREE, *_SPENT], Status.RETRY_WAIT)
-    | dict.fromkeys(_ASKED, Status.CANCELLED),
+_EXPECTED: dict[str, dict[str, TaskStatus]] = {
+    "claim": dict.fromkeys(["queued", "queued_again", "retry_due"], TaskStatus.RUNNING),
+    "claim_next": dict.fromkeys(["queued", "queued_again"], TaskStatus.RUNNING),
+    "finish succeed": dict.fromkeys(_RUNNING, TaskStatus.SUCCEEDED),
+    "finish fail": dict.fromkeys(_RUNNING, TaskStatus.FAILED),
+    "finish retry": dict.fromkeys(_FREE, TaskStatus.RETRY_WAIT)
+    | dict.fromkeys(_SPENT, TaskStatus.DEAD)
+    | dict.fromkeys(_ASKED, TaskStatus.CANCELLED),
+    "finish snooze": dict.fromkeys([*_FREE, *_SPENT], TaskStatus.RETRY_WAIT)
+    | dict.fromkeys(_ASKED, TaskStatus.CANCELLED),
     # Nobody has asked for the end of most: an attempt alone cannot cancel its task.
-    "finish cancel": dict.fromkeys(_FREE, Status.RETRY_WAIT)
-    | dict.fromkeys(_SPENT, Status.DEAD)
-    | dict.fromkeys(_ASKED, Status.CANCELLED),
-    "release": dict.fromkeys([*_FREE, "running_last", "running_last_late"], Status.QUEUED)
-    | {"running_spared": Status.DEAD}
-    | dict.fromkeys(_ASKED, Status.CANCELLED),
+    "finish cancel": dict.fromkeys(_FREE, TaskStatus.RETRY_WAIT)
+    | dict.fromkeys(_SPENT, TaskStatus.DEAD)
+    | dict.fromkeys(_ASKED, TaskStatus.CANCELLED),
+    "release": dict.fromkeys([*_FREE, "running_last", "running_last_late"], TaskStatus.QUEUED)
+    | {"running_spared": TaskStatus.DEAD}
+    | dict.fromkeys(_ASKED, TaskStatus.CANCELLED),
     "reap": {
-        "running_late": Status.QUEUED,
-        "running_last_late": Status.DEAD,
-        "running_asked_late": Status.CANCELLED,
-        "running_asked_last": Status.CANCELLED,
+        "running_late": TaskStatus.QUEUED,
+        "running_last_late": TaskStatus.DEAD,
+        "running_asked_late": TaskStatus.CANCELLED,
+        "running_asked_last": TaskStatus.CANCELLED,
     },
-    "promote": {"waiting_due": Status.QUEUED, "retry_due": Status.QUEUED},
+    "promote": {"waiting_due": TaskStatus.QUEUED, "retry_due": TaskStatus.QUEUED},
     "cancel": dict.fromkeys(
-        ["waiting", "waiting_due", "queued", "queued_again", "retry_wait", "retry_due"], Status.CANCELLED
+        ["waiting", "waiting_due", "queued", "queued_again", "retry_wait", "retry_due"], TaskStatus.CANCELLED
     ),
-    "redrive": dict.fromkeys(["failed", "dead", "cancelled", "cancelled_late"], Status.QUEUED),
+    "redrive": dict.fromkeys(["failed", "dead", "cancelled", "cancelled_late"], TaskStatus.QUEUED),
 }
 
 
-def _status_on(road: str) -> Status:
+def _status_on(road: str) -> TaskStatus:
     return (
-        next(status for status in Status if road.startswith(status))
+        next(status for status in TaskStatus if road.startswith(status))
         if road[:5] != "retry"
-        else (Status.RETRY_WAIT)
+        else (TaskStatus.RETRY_WAIT)
     )
 
 
-def _transition(statement: str, source: Status | None, target: Status) -> Transition:
+def _transition(statement: str, source: TaskStatus | None, target: TaskStatus) -> Transition:
     by = statement.split()[0].removesuffix("_next")
-    if (statement, target) == ("finish snooze", Status.RETRY_WAIT):
+    if (statement, target) == ("finish snooze", TaskStatus.RETRY_WAIT):
         by = "snooze"
     found = [row for row in TRANSITIONS if (row.source, row.target, row.by) == (source, target, by)]
     assert len(found) == 1, f"{statement}: {source} → {target} is not in the table"
@@ -214,8 +214,8 @@ async def test_a_statement_makes_its_transitions_and_no_other(shared: Database, 
 
 # What waits for a row: where it leads, what it answers then, and what it answers of a task that runs.
 _LATE = {
-    "cancel": (Status.CANCELLED, "cancelled", "requested"),
-    "redrive": (Status.QUEUED, "redriven", "running"),
+    "cancel": (TaskStatus.CANCELLED, "cancelled", "requested"),
+    "redrive": (TaskStatus.QUEUED, "redriven", "running"),
 }
 
 
@@ -238,7 +238,7 @@ async def test_a_statement_that_waited_for_another_goes_on_from_what_that_one_le
     for road, claim in tasks.items():
         row, after = before[claim.id], await row_of(shared, claim.id)
         news = [new for new in await log_of(shared, claim.id) if new["message_id"] not in logged]
-        source, (target, done, of_running) = Status(row["status"]), _LATE[late]
+        source, (target, done, of_running) = TaskStatus(row["status"]), _LATE[late]
         assert source is _EXPECTED[statement][road]
         if any((step.source, step.target, step.by) == (source, target, late) for step in TRANSITIONS):
             assert answers[claim.id] == done
@@ -246,7 +246,7 @@ async def test_a_statement_that_waited_for_another_goes_on_from_what_that_one_le
             _check_causation(late, road, row, claim, news)
             _check_special(late, row, after, news)
         else:
-            assert answers[claim.id] == (of_running if source is Status.RUNNING else source)
+            assert answers[claim.id] == (of_running if source is TaskStatus.RUNNING else source)
             _check_still(late, road, row, after, news)
 
 
@@ -271,7 +271,7 @@ def _check_step(transition: Transition, before: Row | None, after: Row, news: Se
     assert [row["kind"] for row in news] == expected
     assert news[0]["message_id"] == after["last_message_id"]
     assert len({row["message_id"] for row in news}) == len(news)
-    is_asked_for = transition.by == "redrive" or transition.target is Status.CANCELLED
+    is_asked_for = transition.by == "redrive" or transition.target is TaskStatus.CANCELLED
     was = LETTERS[transition.source].encode() if transition.source else None
     assert [row["was"] for row in news] == [was] + [None] * (len(news) - 1)
     assert [row["actor"] for row in news] == [ACTOR if is_asked_for else None] + [None] * (len(news) - 1)
@@ -300,10 +300,10 @@ def _check_payload(transition: Transition, before: Row, after: Row, row: Row) ->
     truth["error"] = json.loads(after["last_error"] or "null")
     if transition.command and row["kind"] != "evt.task.lease_expired":
         truth["reason"] = "shutdown" if row["kind"] == "evt.task.released" else transition.command
-    if transition.target is Status.CANCELLED:
+    if transition.target is TaskStatus.CANCELLED:
         truth["reason"], truth["actor"] = after["cancel_reason"], ACTOR
     if transition.by == "redrive":
-        is_dead = before["status"] in (Status.DEAD, Status.FAILED)
+        is_dead = before["status"] in (TaskStatus.DEAD, TaskStatus.FAILED)
         truth["actor"], truth["fingerprint"] = ACTOR, before["fingerprint"] if is_dead else None
     known = {name: value for name, value in said.items() if name in truth}
     assert known == {name: truth[name] for name in known}
@@ -312,14 +312,14 @@ def _check_payload(transition: Transition, before: Row, after: Row, row: Row) ->
 
 
 def _check_columns(transition: Transition, before: Row, after: Row) -> None:
-    if transition.target is Status.QUEUED:
+    if transition.target is TaskStatus.QUEUED:
         assert after["queued_reason"] == transition.command
         assert after["queued_at"] == after["updated_at"]
         assert after["next_attempt_at"] is None
         assert after["finished_at"] is None
     if transition.target in TERMINAL:
         assert after["finished_at"] == after["updated_at"]
-    if transition.target is not Status.RUNNING:
+    if transition.target is not TaskStatus.RUNNING:
         assert (after["owner_agent_id"], after["lease_id"], after["lease_until"]) == (None, None, None)
     if before:
         assert after["attempt"] == before["attempt"] + (transition.by == "claim")
@@ -380,9 +380,8 @@ async def test_submit_makes_its_transitions(shared: Database, delay_seconds: flo
         causation_id=causation_id, trace_id="tr-1",
     )  # fmt: skip
     after, news = await row_of(shared, submitted.id), await log_of(shared, submitted.id)
-    _check_step(
-        _transition("submit", None, Status.WAITING if delay_seconds else Status.QUEUED), None, after, news
-    )
+    target = TaskStatus.WAITING if delay_seconds else TaskStatus.QUEUED
+    _check_step(_transition("submit", None, target), None, after, news)
     assert {row["causation_id"] for row in news} == {causation_id}
     if delay_seconds:
         assert (after["next_attempt_at"] - after["created_at"]).total_seconds() == delay_seconds

@@ -17,13 +17,13 @@ from nats.aio.msg import Msg
 from rich.table import Table
 
 from grns.model.duration import percentiles
-from grns.model.task import STATUS_AFTER, TERMINAL, Status
+from grns.model.task import STATUS_AFTER, TERMINAL, TaskStatus
 
 # task type: the final status of each of its tasks, and the least number of attempts
 EXPECTED_ENDS = {
-    "digest_file": (Status.SUCCEEDED, 1),
-    "flaky": (Status.SUCCEEDED, 2),
-    "hopeless": (Status.DEAD, 2),
+    "digest_file": (TaskStatus.SUCCEEDED, 1),
+    "flaky": (TaskStatus.SUCCEEDED, 2),
+    "hopeless": (TaskStatus.DEAD, 2),
 }
 _EXPIRED = "evt.task.lease_expired"
 # A lease that expires in the last attempt ends the task as dead.
@@ -36,7 +36,7 @@ class DemoTask:
 
     id: str
     task_type: str
-    status: Status
+    status: TaskStatus
     attempt: int
     version: int
     path: str | None
@@ -68,10 +68,10 @@ class DemoDatabase:
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._fetch = connection.fetch
 
-    async def counts(self) -> dict[Status, int]:
+    async def counts(self) -> dict[TaskStatus, int]:
         """Return the number of tasks per status."""
         rows = await self._fetch("select status, count(*) from grns.tasks group by status")
-        return {Status(status): count for status, count in rows}
+        return {TaskStatus(status): count for status, count in rows}
 
     async def workers(self) -> dict[str, int]:
         """Return the process id of each live worker."""
@@ -113,7 +113,7 @@ class DemoDatabase:
 def _task(
     id: str, kind: str, status: str, attempt: int, version: int, path: str | None, result: str | None
 ) -> DemoTask:
-    return DemoTask(id, kind, Status(status), attempt, version, path, json.loads(result or "null"))
+    return DemoTask(id, kind, TaskStatus(status), attempt, version, path, json.loads(result or "null"))
 
 
 @asynccontextmanager
@@ -164,7 +164,7 @@ async def observe_events(url: str) -> AsyncIterator[EventObserver]:
         await client.close()
 
 
-def ended(counts: Mapping[Status, int]) -> int:
+def ended(counts: Mapping[TaskStatus, int]) -> int:
     """Return the number of ended tasks."""
     return sum(count for status, count in counts.items() if status in TERMINAL)
 
@@ -228,7 +228,7 @@ def summary(state: DemoState, observer: EventObserver) -> Table:
     for _, history in groupby(events, key=lambda event: event.task_id):
         for before, after in pairwise(history):
             seconds = (after.created_at - before.created_at).total_seconds()
-            if STATUS_AFTER[before.kind] is Status.QUEUED and after.kind == "evt.task.claimed":
+            if STATUS_AFTER[before.kind] is TaskStatus.QUEUED and after.kind == "evt.task.claimed":
                 waits.append(seconds)
                 repeated += before.kind == _EXPIRED
             elif after.kind == "evt.task.completed":

@@ -22,7 +22,7 @@ from grns.dev.demo import checks, inputs
 from grns.dev.servers import LocalStack
 from grns.dev.servers.process import Process, ProcessGroup
 from grns.errors import GrnsError
-from grns.model.task import Status
+from grns.model.task import TaskStatus
 from grns.postgres import migrate
 from grns.runtime.signals import end_on_signals
 
@@ -269,7 +269,7 @@ class Demo:
         self.servers.check()
         counts = await self.database.counts()
         ended = checks.ended(counts)
-        self.screen.update(ended, self.total, counts.get(Status.RUNNING, 0))
+        self.screen.update(ended, self.total, counts.get(TaskStatus.RUNNING, 0))
         return ended
 
     def conclude(self, state: checks.DemoState, differences: list[str]) -> None:

@@ -116,7 +116,7 @@ def _apart(found: Schema) -> Iterator[Finding]:
         yield make(
             "schema",
             f"only grns isolates workspaces, not the database: {found.isolation_obstacle}",
-            "grns workspace isolate",
+            "grns admin workspace isolate",
         )
 
 

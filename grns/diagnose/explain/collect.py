@@ -16,7 +16,7 @@ from grns.diagnose.explain.read import read_situation, read_story
 from grns.diagnose.explain.snapshot import SubjectSeen, TaskSnapshot
 from grns.errors import GrnsError, NotFoundError
 from grns.model import subjects
-from grns.model.task import Status
+from grns.model.task import TaskStatus
 from grns.nats import JetStream
 from grns.postgres.database import Database, Session
 
@@ -52,7 +52,7 @@ class Explainer:
         if self._is_bound and seen.lock is not None:
             seen = replace(seen, lock=replace(seen.lock, pid=None, name=None))
         seen = replace(seen, pulse=await read_pulse(self._whole, _command(seen)))
-        if seen.task.status is Status.QUEUED:
+        if seen.task.status is TaskStatus.QUEUED:
             seen = await self._with_subject(seen)
         return explain(seen)
 

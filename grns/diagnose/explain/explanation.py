@@ -16,7 +16,7 @@ from grns.diagnose.explain.history import HistoryStep, story
 from grns.diagnose.explain.phrases import because, clock, counted, failure, short
 from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
 from grns.diagnose.explain.snapshot import TaskSnapshot
-from grns.model.task import STATUS_AFTER, TERMINAL, Status
+from grns.model.task import STATUS_AFTER, TERMINAL, TaskStatus
 from grns.text import lasted
 
 ClaimWord = Literal[
@@ -38,7 +38,7 @@ class Explanation:
     task_type: str | None
     agent_type: str | None
     workspace: str
-    status: Status | None
+    status: TaskStatus | None
     reason: str
     sentence: str
     claim: ClaimWord
@@ -71,7 +71,7 @@ def explain(seen: TaskSnapshot) -> Explanation:
         reasons=reasons,
         next_steps=steps,
         steps=story(seen.history),
-        traceback=None if task.status is Status.SUCCEEDED else (task.last_error or {}).get("traceback"),
+        traceback=None if task.status is TaskStatus.SUCCEEDED else (task.last_error or {}).get("traceback"),
     )
 
 
@@ -104,10 +104,10 @@ def _claim(seen: TaskSnapshot, words: Sequence[str]) -> ClaimWord:
     task = seen.task
     if task.status in TERMINAL:
         return "terminal"
-    if task.status is Status.RUNNING:
+    if task.status is TaskStatus.RUNNING:
         return "lost_race"
     is_early = task.next_attempt_at is not None and task.next_attempt_at > seen.now
-    if is_early or task.status is Status.WAITING:
+    if is_early or task.status is TaskStatus.WAITING:
         return "not_due"
     for word, answer in _ANSWERS.items():
         if word in words:
@@ -302,7 +302,7 @@ def _open_again(seen: TaskSnapshot) -> tuple[str, ...]:
     if seen.task.discarded_at is not None:
         return ()
     redrive = f"grns task redrive {seen.task.id}"
-    if seen.task.status == Status.CANCELLED:
+    if seen.task.status == TaskStatus.CANCELLED:
         return (redrive,)
     return (
         f"{redrive}  (once its cause is gone; restart workers whose code you fixed)",
@@ -319,13 +319,13 @@ def _set_aside(seen: TaskSnapshot) -> list[Cause]:
     return [Cause("discarded", sentence)]
 
 
-_READERS: dict[Status, Callable[[TaskSnapshot], list[Cause]]] = {
-    Status.WAITING: _waiting,
-    Status.QUEUED: obstacles,
-    Status.RUNNING: _running,
-    Status.RETRY_WAIT: _retry_wait,
-    Status.SUCCEEDED: _succeeded,
-    Status.FAILED: _failed,
-    Status.DEAD: _dead,
-    Status.CANCELLED: _cancelled,
+_READERS: dict[TaskStatus, Callable[[TaskSnapshot], list[Cause]]] = {
+    TaskStatus.WAITING: _waiting,
+    TaskStatus.QUEUED: obstacles,
+    TaskStatus.RUNNING: _running,
+    TaskStatus.RETRY_WAIT: _retry_wait,
+    TaskStatus.SUCCEEDED: _succeeded,
+    TaskStatus.FAILED: _failed,
+    TaskStatus.DEAD: _dead,
+    TaskStatus.CANCELLED: _cancelled,
 }

@@ -3,12 +3,12 @@
 -- Answers with `changed`, with `changed meanwhile`, with the status of one that cannot be changed, or with `not waiting`
 -- where there is nothing that it waits for; with nothing where there is no such task.
 -- $1 id, $2 workspace, $3 version and $4 time of the last change, as they were read, $5 priority, $6 in how many seconds
--- it is due, $7 payload, each null: as it is, $8 who asks, $9 reason
+-- it is due, or $10 when, $7 payload, each null: as it is, $8 who asks, $9 reason
 with locked as (
     select t.id, t.priority as old_priority, t.next_attempt_at as old_due_at, t.payload as old_payload, case
             when t.version <> $3 or t.updated_at <> $4 then 'changed meanwhile'
             when t.status in ('running', 'succeeded') then t.status
-            when $6::double precision is not null and t.status not in ('waiting', 'retry_wait') then 'not waiting'
+            when ($6::double precision is not null or $10::timestamptz is not null) and t.status not in ('waiting', 'retry_wait') then 'not waiting'
             else 'changed'
         end as answer
     from grns.tasks t
@@ -18,7 +18,7 @@ with locked as (
 changed as (
     update grns.tasks t
     set priority = coalesce($5::smallint, t.priority), payload = coalesce($7::text::jsonb, t.payload),
-        next_attempt_at = coalesce(now() + $6 * interval '1 second', t.next_attempt_at), updated_at = now()
+        next_attempt_at = coalesce($10, now() + $6 * interval '1 second', t.next_attempt_at), updated_at = now()
     from locked l
     where t.id = l.id and l.answer = 'changed'
     returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.attempt, t.trace_id,
@@ -32,7 +32,7 @@ logged as (
         $8::text,
         json_build_object('task_id', c.id, 'task_type', c.task_type, 'status', c.status,
             'fields', array_remove(array[case when $5 is not null then 'priority' end,
-                case when $6 is not null then 'next_attempt_at' end, case when $7 is not null then 'payload' end], null),
+                case when coalesce($10, now() + $6 * interval '1 second') is not null then 'next_attempt_at' end, case when $7 is not null then 'payload' end], null),
             'priority', c.priority, 'next_attempt_at', c.next_attempt_at, 'actor', $8::text, 'reason', $9::text,
             -- as it was: how it is now, the row says
             'before', jsonb_strip_nulls(jsonb_build_object(

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from grns.model.failure import failed
-from grns.model.task import Status, new_id
+from grns.model.task import TaskStatus, new_id
 from tests.bench.interfaces.size import Sizes
 
 OURS, THEIRS = "default", "acme"
@@ -120,34 +120,35 @@ class Lives:
     def _ended(self, number: int) -> Iterator[tuple[str, str]]:
         sizes = self._sizes
         counts = {
-            Status.DEAD: sizes.dead, Status.FAILED: sizes.failed, Status.CANCELLED: sizes.cancelled,
+            TaskStatus.DEAD: sizes.dead, TaskStatus.FAILED: sizes.failed,
+            TaskStatus.CANCELLED: sizes.cancelled,
         }  # fmt: skip
         still_open = sizes.queued + sizes.retrying + sizes.running + sizes.waiting
-        counts[Status.SUCCEEDED] = sizes.rows - still_open - sum(counts.values())
+        counts[TaskStatus.SUCCEEDED] = sizes.rows - still_open - sum(counts.values())
         for status, count in counts.items():
             for _ in range(count * (number + 1) // self.slices - count * number // self.slices):
                 # All that are to be redriven are of one workspace.
-                is_ours = status is Status.DEAD or self._dice.random() > _THEIR_SHARE
+                is_ours = status is TaskStatus.DEAD or self._dice.random() > _THEIR_SHARE
                 yield status.value, OURS if is_ours else THEIRS
 
     def _open(self) -> Iterator[tuple[Any, ...]]:
         sizes = self._sizes
         counts = {
-            Status.QUEUED: sizes.queued, Status.RETRY_WAIT: sizes.retrying, Status.RUNNING: sizes.running,
-            Status.WAITING: sizes.waiting,
+            TaskStatus.QUEUED: sizes.queued, TaskStatus.RETRY_WAIT: sizes.retrying,
+            TaskStatus.RUNNING: sizes.running, TaskStatus.WAITING: sizes.waiting,
         }  # fmt: skip
         for status, count in counts.items():
             for _ in range(count):
                 workspace = THEIRS if self._dice.random() < _THEIR_SHARE else OURS
                 # An hour is longer than two attempts and the pause between them.
-                ago = self._dice.random() * _BACKLOG_SECONDS + (0 if status is Status.QUEUED else 3600)
+                ago = self._dice.random() * _BACKLOG_SECONDS + (0 if status is TaskStatus.QUEUED else 3600)
                 yield self._row(status.value, workspace, self._now - timedelta(seconds=ago))
 
     def _row(self, fate: str, workspace: str, created_at: datetime) -> tuple[Any, ...]:
         dice = self._dice
         self._serial += 1
         attempts = self._attempts(fate)
-        has_failed = attempts > 1 or fate in (Status.DEAD, Status.FAILED, Status.RETRY_WAIT)
+        has_failed = attempts > 1 or fate in (TaskStatus.DEAD, TaskStatus.FAILED, TaskStatus.RETRY_WAIT)
         failure = dice.choices(self.failures, self._weights)[0] if has_failed else None
         kinds = range(len(KINDS))
         kind = failure.kind if failure else dice.choices(kinds, [weight for _, _, weight in KINDS])[0]
@@ -164,12 +165,12 @@ class Lives:
         )  # fmt: skip
 
     def _attempts(self, fate: str) -> int:
-        if fate in (Status.QUEUED, Status.WAITING, Status.CANCELLED):
+        if fate in (TaskStatus.QUEUED, TaskStatus.WAITING, TaskStatus.CANCELLED):
             return 0
-        if fate == Status.DEAD:
+        if fate == TaskStatus.DEAD:
             return 3
-        if fate == Status.RETRY_WAIT:
+        if fate == TaskStatus.RETRY_WAIT:
             return self._dice.choice((1, 1, 2))
-        if fate == Status.FAILED:
+        if fate == TaskStatus.FAILED:
             return 1
         return self._dice.choices((1, 2, 3), (94, 5, 1))[0]
