@@ -176,14 +176,7 @@ def test_what_is_wrong_is_said_before_anything_is_connected_to(
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "admin key create",
-        "admin key list",
-        "admin key revoke",
-        "admin workspace create",
-        "admin workspace isolate",
-    ],
+    "command", ["key create", "key list", "key revoke", "workspace create", "workspace isolate"]
 )
 def test_help_is_there(capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert run(["admin", *command.split(), "--help"]) == 0
