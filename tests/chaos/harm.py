@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 EVERYBODY = "everybody"
@@ -18,6 +18,8 @@ _NEAR_SECONDS = 0.2
 # A connection that is cut costs no lease, for renewals are tried again; but the answer to a claim may go
 # unheard with it, and the process die before it has asked again.
 _ANSWER_SECONDS = 1.0
+# Two in a row may cost one: the second hits the renewal that is tried again after the first.
+_AGAIN_SECONDS = 1.0
 _BLINKS = ("network to Postgres: cut", "Postgres: backends terminated")
 # Those of the broker cost none: leases are renewed through Postgres alone.
 _HARMLESS = ("NATS", "network to NATS", "daemon", "submitter")
@@ -84,7 +86,14 @@ class Harms:
 
     def explain_loss(self, task_id: str, pid: int, claimed_at: float, until: float) -> bool:
         """Say whether a hit on whoever claimed it, or on the row, explains that an attempt was lost."""
-        return any(harm.explains(claimed_at, until) for harm in self._of(task_id, pid, claimed_at))
+        harms = [one for one in self._of(task_id, pid, claimed_at) if one.is_between(claimed_at, until)]
+        if any(harm.explains(claimed_at, until) for harm in harms):
+            return True
+        blinks = sorted((harm.begin, harm.end) for harm in harms)
+        # An HTTP worker gives up a third of a lease before its end: it has time for one renewal and one more.
+        return (pid == OVER_HTTP and bool(blinks)) or any(
+            later - earlier <= _AGAIN_SECONDS for (_, earlier), (later, _) in pairwise(blinks)
+        )
 
     def explain_failure(self, task_id: str, pid: int, claimed_at: float, until: float) -> bool:
         """Say whether a hit explains that an attempt failed though its handler did not say so."""

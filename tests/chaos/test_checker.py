@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.checker import Checker, Event, Report
-from tests.chaos.harm import OVER_HTTP, Harms
+from tests.chaos.harm import EVERYBODY, OVER_HTTP, Harms
 
 _AT = 1000.0
 _ROW = {
@@ -333,3 +333,19 @@ def test_a_hit_on_the_api_explains_what_a_worker_over_http_lost(tmp_path: Path) 
     assert harms.explain_loss("gr-1", OVER_HTTP, _AT - 1, _AT + 1)
     assert not harms.explain_loss("gr-1", OVER_HTTP, _AT - 9, _AT - 8)
     assert not harms.explain_loss("gr-1", 1, _AT - 1, _AT + 1)
+
+
+@pytest.mark.parametrize(
+    ("pauses", "pid", "is_explained"),
+    [((2.0,), 1, False), ((2.0, 0.8), 1, True), ((2.0, 1.5), 1, False), ((2.0,), OVER_HTTP, True)],
+)
+def test_two_cut_connections_in_a_row_explain_what_one_does_not(
+    pauses: tuple[float, ...], pid: int, is_explained: bool
+) -> None:
+    """The second one hits the renewal that is tried again; an HTTP worker has time for one more only."""
+    harms, at = Harms(), _AT
+    for pause in pauses:
+        at += pause
+        hit = {"fault": "Postgres: backends terminated", "whom": EVERYBODY, "from": at, "until": at}
+        harms.read({"what": "hit", **hit})
+    assert harms.explain_loss("gr-1", pid, _AT, _AT + 4) is is_explained
