@@ -35,7 +35,7 @@ async def connect(*, actor: str | None = None, **settings: Any) -> AsyncIterator
 
     Example:
         async with grns.connect() as client:
-            await client.submit("fetch_page", {"url": "https://example.org"})
+            await client.submit("fetch_page", {"url": "https://example.org"}, pool="shop")
     """
     if actor is not None:
         check_actor(actor)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 from pydantic import SecretStr
+from sqlalchemy import make_url
 
 from grns.access.keys import authenticate, create_key
 from grns.api.invitation import Invitation
@@ -241,7 +242,8 @@ class _Announcement:
         """Announce the servers until stopped."""
         origin = "# Written by `grns dev` while it runs.\n"
         urls = {"database_url": self._stack.postgres.url, "nats_url": self._stack.nats.url}
-        exports = "".join(f"export GRNS_{name.upper()}='{url}'\n" for name, url in urls.items())
+        variables = {f"GRNS_{name.upper()}": url for name, url in urls.items()} | _libpq(urls["database_url"])
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
         write_private(_ENVIRONMENT, origin + exports)
         write_private(_ANNOUNCED, origin + "".join(f'{name} = "{url}"\n' for name, url in urls.items()))
         self._greet()
@@ -280,6 +282,16 @@ class _Announcement:
             if os.environ.get(name):
                 failure.note(f"{name} is set, and wins over what is announced here")
         failure.note("Ctrl-C ends it")
+
+
+def _libpq(url: str) -> dict[str, str]:
+    """Return a database's place in the variables that psql and the settings of many frameworks read."""
+    place = make_url(url)
+    values = {
+        "HOST": place.host, "PORT": place.port, "DATABASE": place.database,
+        "USER": place.username, "PASSWORD": place.password,
+    }  # fmt: skip
+    return {f"PG{name}": str(value) for name, value in values.items() if value is not None}
 
 
 def _program() -> str:

@@ -11,13 +11,12 @@ from uuid import UUID
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.duration import seconds_of
-from grns.model.json import Limits
+from grns.model.json import Limits, jsonable
 from grns.model.submission import Submission, submission
 from grns.tasks.submit import Prepared, Preparer, prepare
 from grns.telemetry import current
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker.handler import Handler
-from grns.worker.signature import jsonable
 
 # Names of the wire that are others in Python.
 WIRE = {"task_type": "task", "agent_type": "pool", "delay_seconds": "delay"}

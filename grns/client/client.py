@@ -227,7 +227,7 @@ class Client(OperatorMethods, SubscriberMethods):
         """
         found = await read.tasks(self._database, [known_id(task_id)], self._workspace)
         if task_id not in found:
-            raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
+            raise self._not_found(task_id)
         return found[task_id]
 
     async def wait(self, task_id: str, *, timeout: float | timedelta | None = None) -> Task:
@@ -276,7 +276,7 @@ class Client(OperatorMethods, SubscriberMethods):
         """
         answer = (await self.cancel_many([task_id], reason=reason)).get(task_id)
         if answer is None:
-            raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
+            raise self._not_found(task_id)
         return answer
 
     async def cancel_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
@@ -301,7 +301,7 @@ class Client(OperatorMethods, SubscriberMethods):
         """
         answer = (await self.redrive_many([task_id], reason=reason)).get(task_id)
         if answer is None:
-            raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
+            raise self._not_found(task_id)
         return answer
 
     async def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
@@ -324,7 +324,7 @@ class Client(OperatorMethods, SubscriberMethods):
         try:
             status = await self._statuses.ask(task_id)
             if status is None:
-                raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
+                raise self._not_found(task_id)
             return await self.get(task_id) if status in TERMINAL else None
         except UnusableError:
             raise
@@ -335,6 +335,12 @@ class Client(OperatorMethods, SubscriberMethods):
         answers = await self._submissions.submit_many(part)
         await announce(self._transport, part)
         return answers
+
+    def _not_found(self, task_id: str) -> NotFoundError:
+        return NotFoundError(
+            f"there is no task {task_id} in workspace {self._workspace};"
+            " one that was submitted in a transaction exists once that has committed"
+        )
 
     async def _read_statuses(self, ids: Sequence[str]) -> list[TaskStatus | None]:
         found = await read.statuses(self._database, ids, self._workspace)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from grns.errors import TaskCancelledError, TaskDeadError, TaskEndedError, TaskFailedError
+from grns.errors import InvalidInputError, TaskCancelledError, TaskDeadError, TaskEndedError, TaskFailedError
+from grns.model.envelope import first_problem
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 
@@ -57,12 +58,21 @@ class TaskHandle(Generic[ResultT]):
         Raises:
             TaskFailedError, TaskDeadError, TaskCancelledError: it ended otherwise: `error.task` says how.
             WaitTimeoutError: it has not ended in time.
+            InvalidInputError: `bad_result`: the result does not fit the annotation, as after a change of it.
         """
         ended = await self.wait(timeout=timeout)
         if (error := _ERRORS.get(ended.status)) is not None:
             raise error(_how(ended), task=ended)
-        value: ResultT = ended.result if self._result is None else self._result.validate_python(ended.result)
-        return value
+        if self._result is None:
+            return cast("ResultT", ended.result)
+        try:
+            return cast("ResultT", self._result.validate_python(ended.result))
+        except ValidationError as misfit:
+            raise InvalidInputError(
+                "bad_result",
+                f"the result of task {self.id} does not fit its handler's annotation; handle.get() has it as"
+                f" it is: {first_problem(misfit)}",
+            ) from misfit
 
     async def status(self) -> TaskStatus:
         """Return the current status."""

@@ -25,7 +25,7 @@ except ModuleNotFoundError:  # pytest says then that it cannot run coroutine fix
 
 _UPGRADE_SECONDS = 60.0
 _STOP_SECONDS = 30.0
-_DAEMONS = "relay,reaper,retry-scheduler"
+_DAEMONS = "relay,reaper,scheduler"
 StartWorker = Callable[["grns.Pool"], Awaitable[None]]
 
 
@@ -55,6 +55,7 @@ def grns_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerStack
         daemons.start("server", "server", "--only", _DAEMONS, environment=environment)
         try:
             yield urls
+            daemons.check()
         finally:
             daemons.end()
 

@@ -20,7 +20,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI
+from starlette.requests import HTTPConnection
 
 from grns.bootstrap.client import connect
 from grns.client.client import Client
@@ -51,9 +52,12 @@ def lifespan(
     return connected
 
 
-def get_client(request: Request) -> Client:
-    """Return the application's client, for `Depends`; tests replace it with `app.dependency_overrides`."""
-    client: Client = request.app.state.grns
+def get_client(connection: HTTPConnection) -> Client:
+    """Return the application's client, for `Depends` in routes and WebSockets.
+
+    Tests replace it with `app.dependency_overrides`.
+    """
+    client: Client = connection.app.state.grns
     return client
 
 

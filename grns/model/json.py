@@ -6,9 +6,12 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, NoReturn
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from grns.errors import InvalidInputError
 
@@ -283,3 +286,11 @@ def merge_patch(target: Any, patch: Any) -> Any:
         else:
             members[name] = merge_patch(members.get(name), value)
     return members
+
+
+def jsonable(value: Any) -> Any:
+    """Return a pydantic model or a dataclass as a JSON value, and anything else as it is."""
+    if type(value) is dict:
+        return value
+    is_object = isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type))
+    return to_jsonable_python(value, by_alias=True) if is_object else value

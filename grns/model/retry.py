@@ -8,6 +8,8 @@ from datetime import timedelta
 from math import isfinite, isnan
 from typing import Any, Literal
 
+from grns.errors import InvalidInputError
+
 JITTER = (0.8, 1.2)
 MAX_BACKOFF_SECONDS = 366 * 24 * 3600.0
 _MAX_DOUBLINGS = 30
@@ -23,6 +25,9 @@ class Backoff:
         curve: `exponential` (base · 2^(attempts − 1)), `polynomial` (base · attempts²), or a function from
             the number of counted attempts (1, 2, …) to seconds.
 
+    Raises:
+        InvalidInputError: `bad_backoff` names the wrong argument.
+
     Example:
         @pool.task("fetch_page", backoff=grns.Backoff(base_seconds=1, max_seconds=60))
         async def fetch_page(ctx: grns.Context, page: Page) -> dict: ...
@@ -31,6 +36,17 @@ class Backoff:
     base_seconds: float = 5.0
     max_seconds: float = 900.0
     curve: Literal["exponential", "polynomial"] | Callable[[int], float] = "exponential"
+
+    def __post_init__(self) -> None:
+        """Refuse what would make each delay fail."""
+        for name in ("base_seconds", "max_seconds"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+                raise InvalidInputError("bad_backoff", f"{name} must be a number of seconds, not {value!r}")
+        if not callable(self.curve) and self.curve not in ("exponential", "polynomial"):
+            raise InvalidInputError(
+                "bad_backoff", f"curve must be exponential, polynomial or a function, not {self.curve!r}"
+            )
 
     def delay_seconds(self, attempts: int, random: float) -> float:
         """Return the delay after `attempts` counted attempts; `random` is in [0, 1).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -60,13 +61,18 @@ def fetch_sync(connection: Any, name: str, arguments: Sequence[Any]) -> Sequence
     if hasattr(connection, "exec_driver_sql"):
         found: Sequence[Mapping[str, Any]] = connection.exec_driver_sql(query, values).mappings().all()
         return found
-    with connection.cursor() as cursor:
+    with _cursor(connection) as cursor:
         cursor.execute(query, values)
         names = [column[0] for column in cursor.description]
-        return [
-            row if isinstance(row, Mapping) else dict(zip(names, row, strict=True))
-            for row in cursor.fetchall()
-        ]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _cursor(connection: Any) -> Any:
+    """Return a cursor of plain rows, whatever row factory and cursors the user's connection is set to."""
+    psycopg = sys.modules.get("psycopg")
+    if psycopg is not None and isinstance(connection, psycopg.Connection):
+        return psycopg.Cursor(connection, row_factory=psycopg.rows.tuple_row)
+    return connection.cursor()
 
 
 def _is_async(connection: Any) -> bool:

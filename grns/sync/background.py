@@ -7,6 +7,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar
 
@@ -15,7 +16,12 @@ from grns.client.client import Client
 
 Answer = TypeVar("Answer")
 
+_GRACE_SECONDS = 2.0  # for calls that are under way when another thread closes the client
 _CLOSE_SECONDS = 5.0
+
+
+class BackgroundClosedError(Exception):
+    """It was closed between two calls: open another one."""
 
 
 class Background:
@@ -25,15 +31,13 @@ class Background:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._resources = AsyncExitStack()
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._gate = threading.Lock()
+        self.is_closed = False
+        self._opening: asyncio.Task[Any] | None = None
         self._thread = threading.Thread(target=self._serve, name="grns client", daemon=True)
         self._thread.start()
-        try:
-            self._client: Client = self._run(
-                self._resources.enter_async_context(connect(actor=actor, **settings))
-            )
-        except BaseException:
-            self._stop()
-            raise
+        self._opened = self._schedule(self._open(actor, settings))
 
     @property
     def is_ours(self) -> bool:
@@ -41,41 +45,84 @@ class Background:
         return os.getpid() == self._pid
 
     def ask(self, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
-        """Ask the client, and return its answer or raise its error."""
+        """Ask the client, and return its answer or raise its error.
+
+        Raises:
+            BackgroundClosedError: it was closed before it could ask.
+        """
+        client = self.client()
         context = contextvars.copy_context()  # of the caller: its trace, its attempt
 
         async def ask() -> Answer:
-            return await question(self._client)
+            return await question(client)
 
         async def ask_in_context() -> Answer:
-            return await asyncio.create_task(ask(), context=context)
+            call = asyncio.create_task(ask(), context=context)
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+            return await call
 
-        return self._run(ask_in_context())
+        return _answer(self._schedule(ask_in_context()))
+
+    def client(self) -> Client:
+        """Return the client once it is open; raise what opening it raised. All threads wait for the same."""
+        try:
+            return self._opened.result()
+        except CancelledError:
+            raise BackgroundClosedError from None
 
     def close(self) -> None:
-        """Close the client and end its thread."""
-        if not self.is_ours or self._loop.is_closed():
+        """Close the client and end its thread. Calls that are under way have 2 s to end."""
+        if not self.is_ours:
             return
-        with suppress(TimeoutError):
-            self._run(self._resources.aclose(), within_seconds=_CLOSE_SECONDS)
-        self._stop()
+        with self._gate:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        if threading.current_thread() is not self._thread:  # a finalizer may run in any thread
+            self._thread.join(_GRACE_SECONDS + _CLOSE_SECONDS)
 
-    def _run(self, work: Coroutine[Any, Any, Answer], *, within_seconds: float | None = None) -> Answer:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+    def _schedule(self, work: Coroutine[Any, Any, Answer]) -> Future[Answer]:
+        with self._gate:
+            if self.is_closed:
+                work.close()
+                raise BackgroundClosedError
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _open(self, actor: str | None, settings: dict[str, Any]) -> Client:
+        self._opening = asyncio.current_task()
+        return await self._resources.enter_async_context(connect(actor=actor, **settings))
+
+    async def _end(self) -> None:
         try:
-            return future.result(within_seconds)
-        except BaseException:  # Ctrl-C while it waits
-            future.cancel()
-            raise
+            if self._opening is not None and not self._opening.done():
+                self._opening.cancel()
+                await asyncio.wait([self._opening], timeout=_GRACE_SECONDS)
+            if self._calls:
+                await asyncio.wait(self._calls, timeout=_GRACE_SECONDS)
+            for call in self._calls:
+                call.cancel()
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._resources.aclose()
+        finally:
+            self._loop.stop()
 
     def _serve(self) -> None:
         self._loop.run_forever()
-        if unanswered := asyncio.all_tasks(self._loop):  # threads still wait
+        while unanswered := asyncio.all_tasks(self._loop):  # threads still wait
             for task in unanswered:
                 task.cancel()
             self._loop.run_until_complete(asyncio.wait(unanswered))
+        for _ in range(3):  # closed transports close their sockets in a later round
+            self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
-    def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CLOSE_SECONDS)
+
+def _answer(future: Future[Answer]) -> Answer:
+    try:
+        return future.result()
+    except BaseException:  # Ctrl-C while it waits
+        with suppress(RuntimeError):  # the loop has ended
+            future.cancel()
+        raise

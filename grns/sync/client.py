@@ -21,7 +21,7 @@ from grns.model.submission import Submission
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 from grns.settings import load
-from grns.sync.background import Background
+from grns.sync.background import Background, BackgroundClosedError
 from grns.sync.operator import SyncOperatorMethods
 from grns.tasks.submit import Submitted, submit_in_sync
 from grns.worker.handler import Handler
@@ -114,6 +114,7 @@ class SyncClient(SyncOperatorMethods):
         self._settings = settings
         self._lock = threading.Lock()
         self._background: Background | None = None
+        self._finalizer: weakref.finalize[[], SyncClient] | None = None
         _clients.add(self)
 
     def __enter__(self) -> SyncClient:
@@ -128,6 +129,8 @@ class SyncClient(SyncOperatorMethods):
         """Close the connections. The next call opens them again."""
         with self._lock:
             background, self._background = self._background, None
+            if self._finalizer is not None:
+                self._finalizer.detach()
         if background is not None:
             background.close()
 
@@ -244,12 +247,30 @@ class SyncClient(SyncOperatorMethods):
         Example:
             client.ask(lambda client: client.get(task_id))
         """
+        while True:
+            background = self._open()
+            try:
+                return background.ask(question)
+            except BackgroundClosedError:
+                continue  # another thread has closed it meanwhile
+
+    def _open(self) -> Background:
         with self._lock:
             background = self._background
-            if background is None:
+            if background is None or background.is_closed:
                 background = self._background = Background(self._actor, self._settings)
-                weakref.finalize(self, background.close)
-        return background.ask(question)
+                self._finalizer = weakref.finalize(self, background.close)
+        try:
+            background.client()
+        except BackgroundClosedError:
+            return self._open()
+        except BaseException:
+            with self._lock:
+                if self._background is background:
+                    self._background = None
+            background.close()
+            raise
+        return background
 
     @cached_property
     def _reader(self) -> SubmissionReader:

@@ -11,7 +11,7 @@ from grns.model.outcome import Claim
 _CURRENT: ContextVar[Claim | None] = ContextVar("grns_current", default=None)
 
 
-def begin(claim: Claim) -> None:
+def begin(claim: Claim | None) -> None:
     """Set the attempt of this asyncio task and of the tasks and threads that it starts."""
     _CURRENT.set(claim)
 

@@ -60,13 +60,15 @@ class LocalContext(Context):
             raise InvalidInputError(
                 "no_connection", "ctx.transaction() needs a connection: pass connection= to grns.testing"
             )
-        if self.finished is not None:
-            raise InvalidInputError("finished_already", "there is one transaction per attempt")
-        async with self._connection.transaction():
-            async with AsyncExitStack() as resources:
-                transaction = Transaction(self._connection, resources)
-                yield transaction
-            dumps(transaction.result, self._result_limits)
+        self._enter_transaction()
+        try:
+            async with self._connection.transaction():
+                async with AsyncExitStack() as resources:
+                    transaction = Transaction(self._connection, resources)
+                    yield transaction
+                dumps(transaction.result, self._result_limits)
+        finally:
+            self._is_in_transaction = False
         self.finished, self.result = Finished("succeeded"), transaction.result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,12 +18,21 @@ from grns.model.outcome import Verb
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 from grns.tasks.submit import Prepared, Submitted
+from grns.telemetry import current
 from grns.testing.context import LocalContext, forged
 from grns.worker.handler import Handler
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.pool import Pool
 
+_SAME = ("task_type", "agent_type", "payload")
 _ENDS = {Verb.SUCCEED: TaskStatus.SUCCEEDED, Verb.FAIL: TaskStatus.FAILED, Verb.CANCEL: TaskStatus.CANCELLED}
+
+
+class _NoServers:
+    """Stands for a database: each use of it says that eager mode has none."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise InvalidInputError("eager", "this needs servers: use the fixture grns_client")
 
 
 class EagerClient(Client):
@@ -35,8 +45,8 @@ class EagerClient(Client):
 
     def __init__(self, *pools: Pool, runs: bool = True, connection: Any = None) -> None:
         super().__init__(
-            database=None,  # type: ignore[arg-type]  # nothing here asks one
-            handlers_database=None,  # type: ignore[arg-type]
+            database=_NoServers(),  # type: ignore[arg-type]
+            handlers_database=_NoServers(),  # type: ignore[arg-type]
             transport=None,  # type: ignore[arg-type]
             workspace="default",
             payload_limits=Limits(),
@@ -46,6 +56,7 @@ class EagerClient(Client):
             emit=lambda _signal: None,
         )
         self.tasks: dict[str, Task] = {}
+        self.threads: int | Executor = 1
         self._runs = runs
         self._connection = connection
         self._known = {
@@ -155,7 +166,7 @@ class EagerClient(Client):
                 if self._runs and task.status is TaskStatus.QUEUED:
                     await self._run(task.id)
                 answers.append(Submitted(task.id, True, task.trace_id))
-            elif (same[0].task_type, same[0].payload) == (task.task_type, task.payload):
+            elif all(getattr(same[0], name) == getattr(task, name) for name in _SAME):
                 answers.append(Submitted(same[0].id, False, same[0].trace_id))
             else:
                 answers.append(ConflictError(f"the idempotency key belongs to task {same[0].id}"))
@@ -182,13 +193,18 @@ class EagerClient(Client):
         local = LocalContext(claim, connection=self._connection, client=self)
         *_, root = handler.pool.lineage()
         runner = HandlerRunner(
-            root, make_context=lambda _claim, _lease: local, threads=1, result_limits=Limits(),
+            root, make_context=lambda _claim, _lease: local, threads=self.threads, result_limits=Limits(),
             emit=lambda _: None,
         )  # fmt: skip
         self._change(task_id, status=TaskStatus.RUNNING, attempt=claim.attempt, started_at=datetime.now(UTC))
         try:
             await runner.start()
-            outcome, _ = await runner.run(claim, local._local_lease)
+            outer = current.attempt()
+            current.begin(claim)
+            try:
+                outcome, _ = await runner.run(claim, local._local_lease)
+            finally:
+                current.begin(outer)
         finally:
             runner.close()
             await runner.stop()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from grns.client.client import Client as AsyncClient
@@ -17,6 +19,31 @@ from grns.worker.handler import Handler
 from grns.worker.pool import Pool
 
 Answer = TypeVar("Answer")
+
+
+class CallingThread(Executor):
+    """Runs what another thread submits in the thread that calls `serve`."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Ask the serving thread for a call."""
+        future: Future[Any] = Future()
+        self._work.put((future, partial(function, *arguments, **named)))
+        return future
+
+    def serve(self, until: Future[Any]) -> None:
+        """Run what is submitted until a future is done."""
+        until.add_done_callback(lambda _: self._work.put(None))
+        while (work := self._work.get()) is not None:
+            future, call = work
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
 
 
 class SyncEagerClient(Client):
@@ -53,13 +80,23 @@ class SyncEagerClient(Client):
         return self._eager.assert_submitted(task, payload, **fields)
 
     def ask(self, question: Callable[[AsyncClient], Awaitable[Answer]]) -> Answer:
-        """Ask the eager client, in a loop of its own."""
+        """Ask the eager client, in a loop of its own. Plain handlers run in the calling thread.
+
+        So they have the caller's database connection, as Django's ORM keeps one per thread.
+        """
+        outer, caller = self._eager.threads, CallingThread()
 
         async def ask() -> Answer:
             return await question(self._eager)
 
-        with ThreadPoolExecutor(1) as thread:  # the caller may run in a loop
-            return thread.submit(contextvars.copy_context().run, asyncio.run, ask()).result()
+        self._eager.threads = caller
+        try:
+            with ThreadPoolExecutor(1) as thread:  # the caller may run in a loop
+                answer = thread.submit(contextvars.copy_context().run, asyncio.run, ask())
+                caller.serve(until=answer)
+                return answer.result()
+        finally:
+            self._eager.threads = outer
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import structlog
 
 from grns.errors import InvalidInputError, LeaseLostError, OutcomeUnknownError, UnavailableError
-from grns.model.json import Limits, dumps, loads_stored
+from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Finished, Outcome, Verb
 from grns.postgres.database import Connection, Database, run
 from grns.telemetry import failpoint
@@ -52,8 +52,12 @@ class Transaction:
         return await self._resources.enter_async_context(lent_session(self.connection, options))
 
     def complete(self, result: Any) -> None:
-        """Set the result with which the commit completes the task: a JSON value. Defaults to None."""
-        self.result = result
+        """Set the result with which the commit completes the task. Defaults to None.
+
+        Args:
+            result: a JSON value, a pydantic model or a dataclass.
+        """
+        self.result = jsonable(result)
 
 
 class Context:
@@ -82,6 +86,8 @@ class Context:
         self.deadline: datetime | None = None
         """When this attempt times out, in UTC; None without a timeout."""
         self._payload: Any = None
+        self.has_begun = False
+        self._is_in_transaction = False
         self.finish: Finish | None = None
         self.finished: Finished | None = None
         # Set where Postgres was away during the handler's transaction: not the handler's fault.
@@ -152,7 +158,7 @@ class Context:
 
     def _begin(self, payload: Any, *, state: Any, timeout_seconds: float | None) -> None:
         """Note what the handler gets."""
-        self._payload, self.state = payload, state
+        self._payload, self.state, self.has_begun = payload, state, True
         if timeout_seconds is not None:
             self.deadline = datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=timeout_seconds)
 
@@ -188,10 +194,7 @@ class Context:
                 await tx.connection.execute("update orders set state = 'paid' where id = $1", order_id)
                 tx.complete({"order": order_id})
         """
-        if self.finish is not None:
-            raise InvalidInputError(
-                "finished_already", "this task's transaction was opened already; there is one per attempt"
-            )
+        self._enter_transaction()
         try:
             async with self._database.transaction() as connection:
                 await run(connection, "name_attempt", self.trace_id, str(self._claim.causation_id or ""))
@@ -209,7 +212,16 @@ class Context:
         except BaseException:
             self.finish = None
             raise
+        finally:
+            self._is_in_transaction = False
         self.finished = finished
+
+    def _enter_transaction(self) -> None:
+        if self._is_in_transaction or self.finish is not None or self.finished is not None:
+            raise InvalidInputError(
+                "finished_already", "this task's transaction was opened already; there is one per attempt"
+            )
+        self._is_in_transaction = True
 
     async def _finish_in(self, connection: Connection, transaction: Transaction) -> Finished:
         if self._lease.is_lost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -21,9 +22,48 @@ if TYPE_CHECKING:
     from grns.client.handle import TaskHandle
     from grns.worker.pool import Pool
 
+Errors = tuple[type[BaseException], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSettings:
+    """What a pool or a handler sets for attempts; None leaves it to the pool, or to the default."""
+
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+    backoff: Backoff | None = None
+    non_retryable: Errors = ()
+
+    def over(self, outer: HandlerSettings) -> HandlerSettings:
+        """Return these settings, completed by those of a pool around."""
+        return HandlerSettings(
+            outer.max_attempts if self.max_attempts is None else self.max_attempts,
+            outer.timeout_seconds if self.timeout_seconds is None else self.timeout_seconds,
+            self.backoff or outer.backoff,
+            (*outer.non_retryable, *self.non_retryable),
+        )
+
+
+def checked_settings(
+    *,
+    max_attempts: int | None = None,
+    timeout: float | timedelta | None = None,
+    backoff: Backoff | None = None,
+    non_retryable: Errors = (),
+) -> HandlerSettings:
+    """Return settings. Raises InvalidInputError (`bad_handler`) that names the wrong one."""
+    if backoff is not None and not isinstance(backoff, Backoff):
+        raise InvalidInputError(
+            "bad_handler",
+            f"backoff must be a grns.Backoff, such as grns.Backoff(base_seconds=5), not {backoff!r}",
+        )
+    return HandlerSettings(
+        _checked_attempts(max_attempts), _checked_timeout(timeout), backoff, _checked_errors(non_retryable)
+    )
+
+
 PayloadT = TypeVar("PayloadT", contravariant=True)
 ResultT = TypeVar("ResultT", covariant=True)
-Errors = tuple[type[BaseException], ...]
 
 
 class Handler(Generic[PayloadT, ResultT]):
@@ -47,21 +87,23 @@ class Handler(Generic[PayloadT, ResultT]):
         pool: Pool,
         *,
         task_type: str,
-        max_attempts: int | None,
-        timeout: float | timedelta | None,
-        backoff: Backoff,
-        non_retryable: Errors,
+        settings: HandlerSettings,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.pool = pool
         self.task_type = subjects.token(task_type, name="task_type")
-        self.max_attempts = _checked_attempts(max_attempts)
-        self.timeout_seconds = _checked_timeout(timeout)
-        self.backoff = backoff
-        self.non_retryable = checked_errors(non_retryable)
-        self.is_async = inspect.iscoroutinefunction(function)
+        inner = inspect.unwrap(function)
+        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+            raise InvalidInputError(
+                "bad_handler", f"{task_type}: a handler returns its result; this one yields"
+            )
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004  # of an object, whose class may define it
+        )
         self.signature = Signature(function)
+        self._settings = settings
+        self.settle()
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Call the function."""
@@ -69,6 +111,16 @@ class Handler(Generic[PayloadT, ResultT]):
 
     def __repr__(self) -> str:
         return f"<Handler {self.task_type}>"
+
+    def settle(self) -> None:
+        """Take what the handler does not set from its pool, and from those that include it."""
+        settings = self._settings
+        for pool in self.pool.lineage():
+            settings = settings.over(pool.settings)
+        self.max_attempts = settings.max_attempts
+        self.timeout_seconds = settings.timeout_seconds
+        self.backoff = settings.backoff or Backoff()
+        self.non_retryable = settings.non_retryable
 
     @property
     def agent_type(self) -> str:
@@ -93,7 +145,7 @@ class Handler(Generic[PayloadT, ResultT]):
         return client.submit(self, payload, **options)
 
 
-def checked_errors(errors: Errors) -> Errors:
+def _checked_errors(errors: Errors) -> Errors:
     """Return classes of exceptions. Raises InvalidInputError (`bad_handler`) if they are something else."""
     if isinstance(errors, tuple) and all(
         isinstance(one, type) and issubclass(one, BaseException) for one in errors

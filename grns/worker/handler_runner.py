@@ -8,18 +8,19 @@ import inspect
 import random
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry, Snooze, TaskSignal
 from grns.model.envelope import first_problem
 from grns.model.failure import clean, error_message, failed, frames_of, traceback_text
-from grns.model.json import Limits, dumps, loads_stored
+from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Outcome, Verb
 from grns.model.retry import Backoff, asked_seconds
 from grns.telemetry.log import redacted
@@ -29,7 +30,6 @@ from grns.worker.context import Context
 from grns.worker.handler import Handler
 from grns.worker.leases import Lease
 from grns.worker.pool import AttemptEnd, Pool
-from grns.worker.signature import jsonable
 
 _log = structlog.get_logger()
 
@@ -51,17 +51,29 @@ class HandlerRunner:
     """Runs the handlers of one pool. Coroutines run here, everything else in threads."""
 
     def __init__(
-        self, pool: Pool, *, make_context: MakeContext, threads: int, result_limits: Limits, emit: Emit
+        self,
+        pool: Pool,
+        *,
+        make_context: MakeContext,
+        threads: int | Executor,
+        result_limits: Limits,
+        emit: Emit,
     ) -> None:
+        """`threads` is their number, or what runs handlers that are no coroutine functions."""
         self._pool = pool
         self._handlers = dict(pool.handlers)
         self._has_hooks = any(one.hooks.attempt_started or one.hooks.attempt_finished for one in pool.pools())
         self._resources = AsyncExitStack()
         self._states: dict[Pool, Any] = {}
         self._make_context = make_context
-        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="handler")
+        self._threads = (
+            ThreadPoolExecutor(max_workers=threads, thread_name_prefix="handler")
+            if isinstance(threads, int)
+            else threads
+        )
         self._result_limits = result_limits
         self._emit = emit
+        self._endings: set[asyncio.Future[None]] = set()
 
     @property
     def types(self) -> list[str]:
@@ -99,9 +111,11 @@ class HandlerRunner:
                 and current.cancelling()
             ):
                 raise
-            outcome, raised = self._judge(error, claim, handler, lease, context), error
-        if self._has_hooks:
-            end = AttemptEnd(outcome.verb.value, raised, time.monotonic() - began_at)
+            raised = _alone(error, handler)
+            outcome = self._judge(raised, claim, handler, lease, context)
+        if self._has_hooks and context.has_begun:
+            verb = Verb.SUCCEED if context.finished is not None else outcome.verb
+            end = AttemptEnd(verb.value, raised, time.monotonic() - began_at)
             for pool in handler.pool.lineage():
                 await _notify(pool.hooks.attempt_finished, context, end)
         return outcome, context
@@ -129,9 +143,29 @@ class HandlerRunner:
             arguments = signature.arguments(context, payload)
             if not signature.has_dependencies:
                 return await self._invoke(handler, arguments, lease)
-            async with AsyncExitStack() as resources:
-                arguments |= await signature.resolve(context, resources)
+            return await self._invoke_with_dependencies(handler, context, arguments, lease)
+
+    async def _invoke_with_dependencies(
+        self, handler: AnyHandler, context: Context, arguments: dict[str, Any], lease: Lease
+    ) -> Any:
+        """Resolve dependencies and run the handler. What it raises counts, even if a dependency drops it."""
+        raised: BaseException
+        async with AsyncExitStack() as resources:
+            try:
+                arguments |= await handler.signature.resolve(context, resources)
                 return await self._invoke(handler, arguments, lease)
+            except BaseException as error:
+                raised = error
+                if lease.still_running is not None:  # its thread still uses them
+                    lease.still_running.add_done_callback(partial(self._end_later, resources.pop_all()))
+                raise
+        raise raised
+
+    def _end_later(self, resources: AsyncExitStack, _: object) -> None:
+        ending = asyncio.ensure_future(resources.aclose())
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+        ending.add_done_callback(_look_away)
 
     def _state_of(self, handler: AnyHandler) -> Any:
         """Return the state of the nearest pool with a lifespan."""
@@ -150,7 +184,8 @@ class HandlerRunner:
             self._threads, run, _in_thread, handler.function, arguments
         )
         try:
-            return await asyncio.shield(future)
+            answer = await asyncio.shield(future)
+            return await answer if inspect.isawaitable(answer) else answer
         except asyncio.CancelledError:
             # A thread cannot be stopped: it sees ctx.should_stop, and keeps its slot until it ends.
             lease.end("timeout")
@@ -188,10 +223,13 @@ class HandlerRunner:
             )
         try:
             if (adapter := handler.signature.result) is not None:
-                result = adapter.dump_python(result, mode="json", by_alias=True, warnings=False)
+                result = _dumped(adapter, result)
             return dumps(jsonable(result), self._result_limits)
+        except ValidationError as error:
+            problem = first_problem(error)
         except (InvalidInputError, PydanticSerializationError) as error:
-            raise Fail(f"the result cannot be stored: {error}", error_class="bad_result") from error
+            problem = str(error)
+        raise Fail(f"the result cannot be stored: {problem}", error_class="bad_result")
 
     def _judge(
         self, error: BaseException, claim: Claim, handler: AnyHandler, lease: Lease, context: Context
@@ -226,6 +264,22 @@ class HandlerRunner:
             places=frames.places(),
             traceback=traceback,
         )
+
+
+def _alone(error: BaseException, handler: AnyHandler) -> BaseException:
+    """Return the only error of a group, as of an `asyncio.TaskGroup`, if it decides how the attempt ends."""
+    inner = error
+    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    return inner if isinstance(inner, (TaskSignal, LeaseLostError, *handler.non_retryable)) else error
+
+
+def _dumped(adapter: TypeAdapter[Any], result: Any) -> Any:
+    """Return a result as its annotation says. Raises ValidationError if it is something else."""
+    try:
+        return adapter.dump_python(result, mode="json", by_alias=True, warnings="error")
+    except PydanticSerializationError:  # such as a dict for a model
+        return adapter.dump_python(adapter.validate_python(result), mode="json", by_alias=True)
 
 
 def _describe(error: BaseException, handler: AnyHandler) -> tuple[str, str]:

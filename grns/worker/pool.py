@@ -13,7 +13,7 @@ from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.retry import Backoff
 from grns.worker.context import Context
-from grns.worker.handler import Errors, Handler, checked_errors
+from grns.worker.handler import Errors, Handler, checked_settings
 
 PayloadT = TypeVar("PayloadT")
 ResultT = TypeVar("ResultT")
@@ -36,8 +36,8 @@ class AttemptEnd:
     """How the handler of an attempt ended, before it is written.
 
     Attributes:
-        verb: `succeed`, `fail`, `retry`, `cancel` or `release`; the task decides what follows: after the last
-            attempt, a retry makes it `dead`.
+        verb: `succeed`, `fail`, `retry`, `snooze`, `cancel` or `release`. A retry of the last attempt makes
+            the task `dead`.
         error: what the handler raised, or None.
         duration_seconds: how long it ran.
     """
@@ -91,8 +91,9 @@ class Pool:
         self.lifespan = lifespan
         self.hooks = Hooks()
         self.parent: Pool | None = None
-        self._defaults = {"max_attempts": max_attempts, "timeout": timeout, "backoff": backoff or Backoff()}
-        self._non_retryable = checked_errors(non_retryable)
+        self.settings = checked_settings(
+            max_attempts=max_attempts, timeout=timeout, backoff=backoff, non_retryable=non_retryable
+        )
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._included: list[Pool] = []
 
@@ -133,6 +134,8 @@ class Pool:
     def include(self, *pools: Pool) -> None:
         """Take in the handlers, the lifespan and the hooks of pools without a name, such as those of modules.
 
+        What their tasks and they themselves do not set, such as `max_attempts`, is as this pool sets it.
+
         Raises:
             InvalidInputError: one has a name, is included already, or handles a type that is handled here.
 
@@ -158,6 +161,8 @@ class Pool:
                 self._check_new(task_type)
             pool.parent = self
             self._included.append(pool)
+            for handler in pool.handlers.values():
+                handler.settle()
 
     @property
     def task(self) -> Registration:
@@ -212,9 +217,8 @@ class Pool:
         return function
 
     def _register(self, function: Callable[..., Any], task_type: Any, **options: Any) -> Handler[Any, Any]:
-        given = {name: value for name, value in options.items() if value is not None}
-        given["non_retryable"] = (*self._non_retryable, *checked_errors(options.get("non_retryable", ())))
-        handler = Handler[Any, Any](function, self, task_type=task_type, **{**self._defaults, **given})
+        settings = checked_settings(**options)
+        handler = Handler[Any, Any](function, self, task_type=task_type, settings=settings)
         self._check_new(handler.task_type)
         self._handlers[handler.task_type] = handler
         return handler

@@ -5,17 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError
 
 from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
+from grns.model.json import jsonable
 from grns.worker.context import Context
 
 _CONTEXT_NAMES = ("ctx", "context")
@@ -26,6 +27,8 @@ _GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 @dataclass(frozen=True, slots=True)
 class Depends:
     """A dependency of a handler, in the annotation of a parameter: `Annotated[Http, grns.Depends(get_http)]`.
+
+    As the default of a parameter, `http=grns.Depends(get_http)`, it works too.
 
     Args:
         provide: a function, a coroutine function, or a (perhaps asynchronous) generator function that yields
@@ -63,7 +66,7 @@ class Signature:
             annotation = _annotation(function, parameter)
             if parameter.kind in _GATHERING or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
                 raise _refused(function, f"{parameter} cannot be filled: name each parameter")
-            if (depends := _depends(annotation)) is not None:
+            if (depends := _depends(parameter, annotation)) is not None:
                 self._depends[parameter.name] = depends, Signature(depends.provide, takes_payload=False)
             elif _is_context(parameter, annotation):
                 self._context.append(parameter.name)
@@ -108,7 +111,10 @@ class Signature:
         if self.payload is None:
             return jsonable(value)
         try:
-            return self.payload.dump_python(self.payload.validate_python(value), mode="json", by_alias=True)
+            checked = self.payload.validate_python(value)
+            document = self.payload.dump_python(checked, mode="json", by_alias=True, round_trip=True)
+            self.payload.validate_python(document)  # as the worker will: aliases may differ
+            return document
         except ValidationError as error:
             problem = first_problem(error)
         except PydanticSerializationError as error:
@@ -133,14 +139,6 @@ class Signature:
                 arguments = {**signature.arguments(context, None), **inner}
                 known[depends.provide] = await _provided(depends.provide, arguments, resources)
         return {name: known[depends.provide] for name, (depends, _) in self._depends.items()}
-
-
-def jsonable(value: Any) -> Any:
-    """Return a pydantic model or a dataclass as a JSON value, and anything else as it is."""
-    if type(value) is dict:
-        return value
-    is_object = isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type))
-    return to_jsonable_python(value, by_alias=True) if is_object else value
 
 
 async def _provided(
@@ -173,7 +171,9 @@ def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
     return get_type_hints(shim, globalns=names, include_extras=True)["it"]
 
 
-def _depends(annotation: Any) -> Depends | None:
+def _depends(parameter: inspect.Parameter, annotation: Any) -> Depends | None:
+    if isinstance(parameter.default, Depends):
+        return parameter.default
     if get_origin(annotation) is not Annotated:
         return None
     return next((one for one in get_args(annotation)[1:] if isinstance(one, Depends)), None)
@@ -182,7 +182,8 @@ def _depends(annotation: Any) -> Depends | None:
 def _is_context(parameter: inspect.Parameter, annotation: Any) -> bool:
     if annotation is parameter.empty:
         return parameter.name in _CONTEXT_NAMES
-    return isinstance(annotation, type) and issubclass(annotation, Context)
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return any(isinstance(kind, type) and issubclass(kind, Context) for kind in kinds)
 
 
 def _is_plain(annotation: Any) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -279,3 +281,39 @@ def test_client_that_cannot_connect_says_so_and_tries_again() -> None:
     for _ in range(2):
         with pytest.raises(grns.UnavailableError):
             client.submit(handle, Page(url="x"))
+
+
+def test_close_beside_calls_of_other_threads_leaves_none_waiting(client: sync.Client) -> None:
+    is_over = threading.Event()
+
+    def ask() -> int:
+        asked = 0
+        while not is_over.is_set():
+            with suppress(grns.GrnsError, CancelledError):  # some are cut off
+                client.count()
+                asked += 1
+        return asked
+
+    with ThreadPoolExecutor(4) as threads:
+        asking = [threads.submit(ask) for _ in range(4)]
+        for _ in range(20):
+            time.sleep(0.02)
+            client.close()
+        is_over.set()
+        assert all(future.result(timeout=20) for future in asking)
+
+
+def test_client_may_be_closed_from_its_own_thread(client: sync.Client) -> None:
+    """A finalizer runs in whichever thread collects it."""
+    client.count()
+    background = client._background
+    assert background is not None
+
+    async def close(_: grns.Client) -> None:
+        background.close()
+
+    began_at = time.monotonic()
+    client.ask(close)
+    background._thread.join(5)
+    assert (background._thread.is_alive(), time.monotonic() - began_at < 5) == (False, True)
+    assert client.count() is not None

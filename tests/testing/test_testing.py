@@ -1,6 +1,7 @@
 """grns.testing: handlers and what submits them, without servers."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -205,3 +206,22 @@ async def test_eager_client_that_only_records_runs_nothing() -> None:
         await client.submit_many([{"task": hopeless}, {"task": "flaky", "pool": "shop"}])
     assert [task.status for task in client.tasks.values()] == ["queued", "queued"]
     client.assert_submitted("flaky")
+
+
+def test_plain_handlers_of_the_eager_client_run_in_the_calling_thread() -> None:
+    threads, local = list[int](), grns.Pool("local")
+
+    @local.task
+    def inner() -> None:
+        threads.append(threading.get_ident())
+
+    with testing.eager_sync() as client:
+
+        @local.task
+        def outer() -> None:
+            threads.append(threading.get_ident())
+            client.submit(inner)
+
+        handle = client.submit(outer)
+    assert handle.status() is grns.TaskStatus.SUCCEEDED
+    assert threads == [threading.get_ident()] * 2

@@ -17,6 +17,7 @@ from grns.errors import GrnsError, LocalServerError
 
 _POLL_SECONDS = 0.004
 _TAIL_CHARACTERS = 4_000
+_TOLD_CHARACTERS = 1_000
 _STOP_SECONDS = 15.0
 # Reads a process id, and kills that process if the input ends without another line: only this process holds
 # the writing end of the pipe, so the input ends when this process does.
@@ -220,7 +221,8 @@ class ProcessGroup:
         """Raise `GrnsError` if a member has ended unasked."""
         for name, process in self._members.items():
             if not process.running:
-                raise GrnsError(f"the process {name} has ended")
+                tail = self.logs().get(name, "").strip()[-_TOLD_CHARACTERS:]
+                raise GrnsError(f"the process {name} has ended; the end of its log:\n{tail}")
 
     def logs(self) -> dict[str, str]:
         """Return the end of each member's output."""

@@ -24,8 +24,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from django.conf import settings
+from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
+from django.dispatch import receiver
 
+from grns.cli.worker import load_pool
 from grns.sync import Client, TaskHandle
 from grns.testing.eager_sync import SyncEagerClient
 
@@ -36,7 +39,7 @@ def client() -> Client:
     """Return the client of this process. It connects when it is first used, to the database `default`.
 
     With `GRNS_EAGER = True` in the settings, for tests, it is that of `grns.testing.eager_sync`: tasks run in
-    place.
+    place, and plain handlers see the rows of the open transaction.
 
     Example:
         result = client().handle(order.task_id).result(timeout=5)
@@ -44,14 +47,27 @@ def client() -> Client:
     return _eager_client() if getattr(settings, "GRNS_EAGER", False) else _client()
 
 
+def options() -> dict[str, Any]:
+    """Return the arguments of the client: `GRNS_OPTIONS`, and the URL of the database `default`."""
+    return {"database_url": database_url(), **getattr(settings, "GRNS_OPTIONS", {})}
+
+
 @functools.cache
 def _client() -> Client:
-    return Client(database_url=database_url(), **getattr(settings, "GRNS_OPTIONS", {}))
+    return Client(**options())
 
 
 @functools.cache
 def _eager_client() -> SyncEagerClient:
-    return SyncEagerClient()
+    target = getattr(settings, "GRNS_POOL", None)
+    return SyncEagerClient(*([load_pool(target)] if target else []))
+
+
+@receiver(setting_changed)  # type: ignore[untyped-decorator]
+def _begin_anew(*, setting: str, **_: Any) -> None:
+    """Forget the clients of other settings, and with `GRNS_EAGER` the tasks of the test before."""
+    if setting.startswith("GRNS_"):
+        _eager_client.cache_clear()
 
 
 def submit(

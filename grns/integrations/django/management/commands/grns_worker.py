@@ -12,7 +12,12 @@ from django.core.management.base import BaseCommand, CommandError
 
 from grns.cli import run
 from grns.cli.worker import load_pool
-from grns.integrations.django import database_url, with_connections
+from grns.integrations.django import options, with_connections
+
+_OPTIONS = {
+    "concurrency": "handlers that run at the same time",
+    "processes": "worker processes, or auto",
+}
 
 
 class GrnsWorkerCommand(BaseCommand):  # type: ignore[misc]  # Django has no types of its own
@@ -24,19 +29,22 @@ class GrnsWorkerCommand(BaseCommand):  # type: ignore[misc]  # Django has no typ
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
         parser.add_argument("target", nargs="?", help="MODULE:POOL, such as shop.tasks:pool")
-        parser.add_argument("--concurrency", type=int, help="handlers that run at the same time")
+        for name, meaning in _OPTIONS.items():
+            parser.add_argument(f"--{name}", help=meaning)
 
-    def handle(self, *_: Any, target: str | None, concurrency: int | None, **__: Any) -> None:
+    def handle(self, *_: Any, target: str | None, **given: Any) -> None:
         """Run a worker until SIGTERM or SIGINT."""
         target = target or getattr(settings, "GRNS_POOL", None)
         if target is None:
             raise CommandError('name a pool, such as shop.tasks:pool, or set GRNS_POOL = "shop.tasks:pool"')
-        os.environ.setdefault("GRNS_DATABASE_URL", database_url())
+        for name, value in options().items():
+            if name != "actor":  # who submits
+                os.environ[f"GRNS_{name.upper()}"] = str(value)
         for handler in load_pool(target).handlers.values():
             if not handler.is_async:
                 handler.function = with_connections(handler.function)
-        options = [] if concurrency is None else ["--concurrency", str(concurrency)]
-        sys.exit(run(["worker", "start", target, *options]))
+        chosen = [f"--{name}={given[name]}" for name in _OPTIONS if given[name] is not None]
+        sys.exit(run(["worker", "start", target, *chosen]))
 
 
 Command = GrnsWorkerCommand  # the name that Django looks for

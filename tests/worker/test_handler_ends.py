@@ -1,0 +1,254 @@
+"""How attempts end, whatever dependencies, groups and decorators do around the handler."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+import grns
+from grns import testing
+from grns.errors import InvalidInputError, TaskEndedError
+from grns.postgres.database import Database
+from grns.worker.pool import AttemptEnd
+
+pool = grns.Pool("ends")
+
+
+class Page(BaseModel):
+    url: str
+
+
+async def greedy() -> AsyncIterator[str]:
+    try:
+        yield "session"
+    except Exception:
+        return  # and drops it
+
+
+@pool.task
+async def refuse(session: Annotated[str, grns.Depends(greedy)]) -> None:
+    raise grns.Fail(f"{session} refused")
+
+
+async def test_a_dependency_cannot_drop_what_the_handler_raises() -> None:
+    with pytest.raises(grns.Fail, match="session refused"):
+        await testing.run(refuse)
+
+
+@pool.task
+async def classic(page: Page, session: str = grns.Depends(greedy), ctx: grns.Context | None = None) -> str:  # type: ignore[assignment]
+    return f"{session} {ctx.attempt if ctx else None}"
+
+
+async def test_dependencies_as_defaults_and_an_optional_context_are_filled() -> None:
+    assert await testing.run(classic, Page(url="u"), attempt=2) == "session 2"
+
+
+@pool.task
+async def grouped() -> None:
+    async def fail() -> None:
+        raise grns.Fail("inside")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fail())
+
+
+async def test_a_signal_in_a_task_group_counts() -> None:
+    with testing.eager() as client:
+        handle = await client.submit(grouped)
+        assert ((await handle.get()).attempt, await handle.status()) == (1, grns.TaskStatus.FAILED)
+
+
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    return call
+
+
+@pool.task
+@traced
+async def decorated(page: Page) -> str:
+    return page.url
+
+
+async def test_a_plain_decorator_around_a_coroutine_function() -> None:
+    assert await testing.run(decorated, Page(url="u")) == "u"
+
+
+def test_a_handler_that_yields_is_refused() -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(InvalidInputError, match="yields"):
+        pool.task(numbers)
+
+
+async def test_a_transaction_within_a_transaction_is_refused(shared: Database) -> None:
+    inner = grns.Pool("nested")
+
+    @inner.task
+    async def nested(ctx: grns.Context) -> None:
+        async with ctx.transaction(), ctx.transaction():
+            pass
+
+    @inner.task
+    async def again(ctx: grns.Context) -> None:
+        try:
+            async with ctx.transaction():
+                raise ValueError("not yet")
+        except ValueError:
+            async with ctx.transaction() as tx:
+                tx.complete(Page(url="u"))
+
+    async with shared.connection() as connection:
+        with pytest.raises(InvalidInputError, match="opened already"):
+            await testing.run(nested, connection=connection)
+        done: Any = await testing.run(again, connection=connection)
+        assert done == {"url": "u"}
+
+
+ENDS: list[str] = []
+MAY_END, CLOSED = threading.Event(), asyncio.Event()
+
+
+async def open_connection() -> AsyncIterator[str]:
+    yield "open"
+    ENDS.append("closed")
+    CLOSED.set()
+
+
+@pool.task(timeout=0.05)
+def slow(used: Annotated[str, grns.Depends(open_connection)]) -> None:
+    MAY_END.wait(10)
+    ENDS.append("thread")
+
+
+async def test_dependencies_last_as_long_as_the_thread_that_uses_them() -> None:
+    with pytest.raises(TimeoutError):
+        await testing.run(slow)
+    MAY_END.set()
+    await asyncio.wait_for(CLOSED.wait(), 5)
+    assert ENDS == ["thread", "closed"]
+
+
+@dataclass
+class Sum:
+    total: int
+
+
+class Renamed(BaseModel):
+    number: int = Field(serialization_alias="N")
+
+
+async def test_a_result_that_is_something_else_fails_the_task() -> None:
+    results = grns.Pool("results")
+
+    @results.task
+    async def wrong() -> Sum:
+        return {"sum": 1}  # type: ignore[return-value]
+
+    @results.task
+    async def fitting() -> Sum:
+        return {"total": 1}  # type: ignore[return-value]
+
+    @results.task
+    async def renamed() -> Renamed:
+        return Renamed(number=1)
+
+    with testing.eager() as client:
+        failed = await client.submit(wrong)
+        with pytest.raises(TaskEndedError, match="result cannot be stored"):
+            await failed.result()
+        assert await (await client.submit(fitting)).result() == Sum(1)
+        with pytest.raises(InvalidInputError, match="does not fit its handler's annotation"):
+            await (await client.submit(renamed)).result()
+
+
+async def test_a_payload_whose_aliases_differ_is_refused_before_it_is_submitted() -> None:
+    aliases = grns.Pool("aliases")
+
+    @aliases.task
+    async def take(payload: Renamed) -> None: ...
+
+    with testing.eager() as client, pytest.raises(InvalidInputError, match="number"):
+        await client.submit(take, Renamed(number=1))
+
+
+async def test_the_hook_is_told_how_the_task_ends_and_of_each_start(shared: Database) -> None:
+    hooked, told = grns.Pool("hooked"), list[str]()
+
+    @hooked.on_attempt_started
+    def started(ctx: grns.Context) -> None:
+        told.append("start")
+
+    @hooked.on_attempt_finished
+    def finished(ctx: grns.Context, end: AttemptEnd) -> None:
+        told.append(end.verb)
+
+    @hooked.task
+    async def done_before_it_fails(ctx: grns.Context) -> None:
+        async with ctx.transaction():
+            pass
+        raise ValueError("too late")
+
+    async with shared.connection() as connection:
+        with testing.eager(hooked, connection=connection) as client:
+            await client.submit(done_before_it_fails)
+    assert told == ["start", "succeed"]
+
+
+def test_included_tasks_take_what_they_do_not_set_from_the_pool_around() -> None:
+    inner = grns.Pool(timeout=5)
+
+    @inner.task
+    async def plain() -> None: ...
+
+    @inner.task(max_attempts=2, non_retryable=(KeyError,))
+    async def set_here() -> None: ...
+
+    middle = grns.Pool(backoff=grns.Backoff(base_seconds=9))
+    middle.include(inner)
+    grns.Pool("outer", max_attempts=7, timeout=60, non_retryable=(ValueError,)).include(middle)
+    assert (plain.max_attempts, plain.timeout_seconds, plain.backoff.base_seconds) == (7, 5, 9)
+    assert plain.non_retryable == (ValueError,)
+    assert (set_here.max_attempts, set_here.non_retryable) == (2, (ValueError, KeyError))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"base_seconds": "3"}, {"max_seconds": -1.0}, {"curve": "exponental"}, {"base_seconds": True}]
+)
+def test_a_backoff_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        grns.Backoff(**wrong)
+    with pytest.raises(InvalidInputError, match="backoff must be"):
+        pool.task(backoff=5)(lambda: None)  # type: ignore[call-overload]
+
+
+async def test_what_an_eager_task_submits_has_its_trace() -> None:
+    chain = grns.Pool("chain")
+
+    @chain.task
+    async def second() -> None: ...
+
+    @chain.task
+    async def first(ctx: grns.Context) -> None:
+        await ctx.client.submit(second)
+
+    with testing.eager() as client:
+        await client.submit(first)
+    parent, child = client.tasks.values()
+    assert child.trace_id == parent.trace_id
+
+
+async def test_eager_clients_say_what_needs_servers() -> None:
+    with testing.eager() as client, pytest.raises(InvalidInputError, match="needs servers"):
+        await client.list()
