@@ -78,7 +78,10 @@ async def grns_client(grns_stack: ServerStack, grns_workspace: str) -> AsyncIter
 
 @async_fixture
 async def grns_worker(grns_stack: ServerStack, grns_workspace: str) -> AsyncIterator[StartWorker]:
-    """A function that starts a worker of a pool in this process: `await grns_worker(pool)`."""
+    """A function that starts a worker of a pool in this process: `await grns_worker(pool)`.
+
+    It returns once the worker takes tasks, and raises what keeps it from starting.
+    """
     from grns.bootstrap import workers
     from grns.bootstrap.app import App
     from grns.settings import load
@@ -104,6 +107,11 @@ async def grns_worker(grns_stack: ServerStack, grns_workspace: str) -> AsyncIter
                 worker.stop()
                 await asyncio.wait_for(running, _STOP_SECONDS)
 
+            ready = asyncio.create_task(worker.ready.wait())
+            await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)
+            ready.cancel()
+            if running.done():
+                await running  # it could not start: raise why
             resources.push_async_callback(stop)
 
         yield start

@@ -101,6 +101,8 @@ class Worker:
         self._shared_consumer: Consumer | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self.ready = asyncio.Event()
+        """Set once it takes tasks."""
 
     async def run(self) -> None:
         """Work until stopped, then give back what does not end within the grace."""
@@ -181,6 +183,7 @@ class Worker:
         await asyncio.gather(
             *(self._open_priority_subject(priority) for priority in subjects.PRIORITIES), self._open_shared()
         )
+        self.ready.set()
         _log.info("worker_ready", agent_type=self._claimant.agent_type, slots=self._slots.size)
 
     async def _open_priority_subject(self, priority: int) -> None:

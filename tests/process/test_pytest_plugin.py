@@ -55,6 +55,31 @@ async def test_the_daemons_of_the_fixture_work(grns_client, grns_worker):
 '''
 
 
+_BROKEN = """
+from contextlib import asynccontextmanager
+
+import grns
+import pytest
+
+
+@asynccontextmanager
+async def lifespan(pool):
+    raise RuntimeError("no such host")
+    yield
+
+
+async def test_a_broken_lifespan_is_raised(grns_worker):
+    with pytest.raises(RuntimeError, match="no such host"):
+        await grns_worker(grns.Pool("broken", lifespan=lifespan))
+"""
+
+
+def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text(_BROKEN)
+    run = _run_pytest(tmp_path, "test_broken.py")
+    assert "1 passed" in run.stdout, run.stdout + run.stderr
+
+
 def test_retries_and_delays_happen_with_the_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_waiting.py").write_text(_WAITING)
     run = _run_pytest(tmp_path, "test_waiting.py")
