@@ -38,7 +38,7 @@ RUN_BY = {
     "traces.md": "tests/site/test_services.py",
 }
 # Settings of Django.
-_DJANGO = {"GRNS_POOL", "GRNS_OPTIONS", "GRNS_EAGER"}
+_DJANGO = {"GRNS_POOL", "GRNS_OPTIONS", "GRNS_EAGER", "GRNS_MIGRATE"}
 _VARIABLES = _DJANGO | {"GRNS_DEBUG", "GRNS_FAILPOINTS", "GRNS_POSTGRES_PASSWORD", "GRNS_CHROMIUM"}
 _STREAMS = {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"}
 _PASSWORDS = {user.variable for user in users(Settings())}
