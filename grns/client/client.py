@@ -338,8 +338,8 @@ class Client(OperatorMethods, SubscriberMethods):
 
     def _not_found(self, task_id: str) -> NotFoundError:
         return NotFoundError(
-            f"there is no task {task_id} in workspace {self._workspace};"
-            " one that was submitted in a transaction exists once that has committed"
+            f"there is no task {task_id} in workspace {self._workspace}."
+            " A task that you submit in a transaction exists after the commit"
         )
 
     async def _read_statuses(self, ids: Sequence[str]) -> list[TaskStatus | None]:

@@ -70,8 +70,8 @@ class TaskHandle(Generic[ResultT]):
         except ValidationError as misfit:
             raise InvalidInputError(
                 "bad_result",
-                f"the result of task {self.id} does not fit its handler's annotation; handle.get() has it as"
-                f" it is: {first_problem(misfit)}",
+                f"the result of task {self.id} does not fit its handler's annotation:"
+                f" {first_problem(misfit)}",
             ) from misfit
 
     async def status(self) -> TaskStatus:

@@ -86,7 +86,7 @@ class Context:
         self.deadline: datetime | None = None
         """When this attempt times out, in UTC; None without a timeout."""
         self._payload: Any = None
-        self.has_begun = False
+        self._has_begun = False
         self._is_in_transaction = False
         self.finish: Finish | None = None
         self.finished: Finished | None = None
@@ -158,7 +158,7 @@ class Context:
 
     def _begin(self, payload: Any, *, state: Any, timeout_seconds: float | None) -> None:
         """Note what the handler gets."""
-        self._payload, self.state, self.has_begun = payload, state, True
+        self._payload, self.state, self._has_begun = payload, state, True
         if timeout_seconds is not None:
             self.deadline = datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=timeout_seconds)
 

@@ -113,7 +113,7 @@ class HandlerRunner:
                 raise
             raised = _alone(error, handler)
             outcome = self._judge(raised, claim, handler, lease, context)
-        if self._has_hooks and context.has_begun:
+        if self._has_hooks and context._has_begun:
             verb = Verb.SUCCEED if context.finished is not None else outcome.verb
             end = AttemptEnd(verb.value, raised, time.monotonic() - began_at)
             for pool in handler.pool.lineage():
