@@ -27,7 +27,7 @@ from grns.bootstrap.app import App
 from grns.cli.group import Command
 from grns.cli.process import end_after, make_app, run, run_services
 from grns.errors import InvalidInputError, SettingsError
-from grns.settings import Settings, load
+from grns.settings import load
 from grns.worker.pool import Pool
 
 _log = structlog.get_logger()
@@ -89,7 +89,7 @@ def start(
     """Run a pool's handlers until SIGTERM. Tasks that outlast the grace period are released."""
     settings = load(concurrency=concurrency, metrics_port=metrics_port)
     if reload:
-        _run_and_reload(settings)
+        run_and_reload([sys.executable, "-m", "grns", *sys.argv[1:]], settings.shutdown_grace_seconds)
         return
     if processes > 1:
         commands = _commands(target, concurrency, processes, settings.metrics_port)
@@ -102,22 +102,21 @@ def start(
         run(settings, lambda: end_after(_work_and_flush(app, pool)))
 
 
-def _run_and_reload(settings: Settings) -> None:
-    """Run this command without `--reload`, and again after each change."""
+def run_and_reload(command: list[str], grace_seconds: float) -> None:
+    """Run a command without its `--reload`, and again after each change."""
     try:
         from watchfiles import PythonFilter, run_process
     except ModuleNotFoundError as error:
         missing = SettingsError("--reload needs the package watchfiles")
         missing.add_note("pip install 'grns[dev]'")
         raise missing from error
-    arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
     run_process(
         ".",
-        target=shlex.join([sys.executable, "-m", "grns", *arguments]),
+        target=shlex.join([argument for argument in command if argument != "--reload"]),
         target_type="command",
         watch_filter=PythonFilter(),
         callback=lambda changes: _log.info("worker_reloaded", files=sorted({path for _, path in changes})),
-        sigint_timeout=math.ceil(settings.shutdown_grace_seconds + _LAST_WORDS_SECONDS),
+        sigint_timeout=math.ceil(grace_seconds + _LAST_WORDS_SECONDS),
     )
 
 

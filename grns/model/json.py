@@ -289,8 +289,12 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def jsonable(value: Any) -> Any:
-    """Return a pydantic model or a dataclass as a JSON value, and anything else as it is."""
-    if type(value) is dict:
-        return value
+    """Return a pydantic model, a dataclass or a list of them as a JSON value, and anything else as it is."""
+    if type(value) is list:
+        return [_plain(one) for one in value]
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
     is_object = isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type))
     return to_jsonable_python(value, by_alias=True) if is_object else value

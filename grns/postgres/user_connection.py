@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from grns.errors import InvalidInputError
 from grns.postgres.statements import statement
 
@@ -24,6 +26,10 @@ async def fetch(connection: Any, name: str, arguments: Sequence[Any]) -> Sequenc
         name: name of the statement.
         arguments: its arguments.
     """
+    if isinstance(connection, asyncpg.Pool):
+        raise InvalidInputError(
+            "bad_connection", "connection is a pool: pass the connection whose transaction the task joins"
+        )
     if hasattr(connection, "fetch"):
         rows: Sequence[Any] = await connection.fetch(statement(name), *arguments)
         return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 from grns.bootstrap.client import connect
 from grns.client.client import Client
+from grns.errors import InvalidInputError
 
 Answer = TypeVar("Answer")
 
@@ -28,6 +30,7 @@ class Background:
     """Opens a client in a thread; `ask` calls it from any other one."""
 
     def __init__(self, actor: str | None, settings: dict[str, Any]) -> None:
+        _refuse_green_threads()
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._resources = AsyncExitStack()
@@ -117,6 +120,18 @@ class Background:
         for _ in range(3):  # closed transports close their sockets in a later round
             self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
+
+
+def _refuse_green_threads() -> None:
+    """Raise InvalidInputError where threads are not those of the system, which an event loop needs."""
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    is_green = gevent is not None and gevent.is_module_patched("threading")
+    if is_green or (eventlet is not None and eventlet.is_monkey_patched("thread")):
+        raise InvalidInputError(
+            "green_threads",
+            "gevent or eventlet has replaced the threads of this process, and grns.sync.Client needs one: run"
+            " the application with threads, such as gunicorn --threads 8, or submit with connection=",
+        )
 
 
 def _answer(future: Future[Answer]) -> Answer:

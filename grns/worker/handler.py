@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from grns.errors import InvalidInputError
+from grns.errors import Fail, InvalidInputError, TaskSignal
 from grns.model import subjects
 from grns.model.duration import seconds_of
 from grns.model.retry import Backoff
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
 
 Errors = tuple[type[BaseException], ...]
 
+# What Celery, Dramatiq and taskiq call on a task, and its place here.
+_ELSEWHERE = {
+    "delay": "client.submit({}, payload)",
+    "apply_async": "client.submit({}, payload, delay=…)",
+    "send": "client.submit({}, payload)",
+    "send_with_options": "client.submit({}, payload, delay=…)",
+    "kiq": "client.submit({}, payload)",
+    "retry": "raise grns.Retry(after=…) in the handler",
+    "s": "client.submit({}, payload) for each task",
+    "si": "client.submit({}, payload) for each task",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
@@ -33,6 +46,7 @@ class HandlerSettings:
     timeout_seconds: float | None = None
     backoff: Backoff | None = None
     non_retryable: Errors = ()
+    retryable: Errors | None = None
 
     def over(self, outer: HandlerSettings) -> HandlerSettings:
         """Return these settings, completed by those of a pool around."""
@@ -41,6 +55,7 @@ class HandlerSettings:
             outer.timeout_seconds if self.timeout_seconds is None else self.timeout_seconds,
             self.backoff or outer.backoff,
             (*outer.non_retryable, *self.non_retryable),
+            outer.retryable if self.retryable is None else self.retryable,
         )
 
 
@@ -50,6 +65,7 @@ def checked_settings(
     timeout: float | timedelta | None = None,
     backoff: Backoff | None = None,
     non_retryable: Errors = (),
+    retryable: Errors | None = None,
 ) -> HandlerSettings:
     """Return settings. Raises InvalidInputError (`bad_handler`) that names the wrong one."""
     if backoff is not None and not isinstance(backoff, Backoff):
@@ -58,7 +74,11 @@ def checked_settings(
             f"backoff must be a grns.Backoff, such as grns.Backoff(base_seconds=5), not {backoff!r}",
         )
     return HandlerSettings(
-        _checked_attempts(max_attempts), _checked_timeout(timeout), backoff, _checked_errors(non_retryable)
+        _checked_attempts(max_attempts),
+        _checked_timeout(timeout),
+        backoff,
+        _checked_errors("non_retryable", non_retryable),
+        None if retryable is None else _checked_errors("retryable", retryable),
     )
 
 
@@ -118,9 +138,29 @@ class Handler(Generic[PayloadT, ResultT]):
         for pool in self.pool.lineage():
             settings = settings.over(pool.settings)
         self.max_attempts = settings.max_attempts
-        self.timeout_seconds = settings.timeout_seconds
+        self.timeout_seconds = None if settings.timeout_seconds == math.inf else settings.timeout_seconds
         self.backoff = settings.backoff or Backoff()
         self.non_retryable = settings.non_retryable
+        self.retryable = settings.retryable
+
+    def is_final(self, error: BaseException) -> bool:
+        """Return whether an error ends the task as `failed`: another attempt would not help."""
+        if isinstance(error, TaskSignal):
+            return isinstance(error, Fail)
+        return isinstance(error, self.non_retryable) or not (
+            self.retryable is None or isinstance(error, self.retryable)
+        )
+
+    if not TYPE_CHECKING:  # or a type checker would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is called otherwise here than in other frameworks."""
+            hint = _ELSEWHERE.get(name)
+            raise AttributeError(
+                f"a handler has no {name!r}" + (f": write {hint.format(self.task_type)}" if hint else ""),
+                name=name,
+                obj=self,
+            )
 
     @property
     def agent_type(self) -> str:
@@ -145,15 +185,13 @@ class Handler(Generic[PayloadT, ResultT]):
         return client.submit(self, payload, **options)
 
 
-def _checked_errors(errors: Errors) -> Errors:
+def _checked_errors(name: str, errors: Errors) -> Errors:
     """Return classes of exceptions. Raises InvalidInputError (`bad_handler`) if they are something else."""
     if isinstance(errors, tuple) and all(
         isinstance(one, type) and issubclass(one, BaseException) for one in errors
     ):
         return errors
-    raise InvalidInputError(
-        "bad_handler", f"non_retryable must be a tuple of exception classes, not {errors!r}"
-    )
+    raise InvalidInputError("bad_handler", f"{name} must be a tuple of exception classes, not {errors!r}")
 
 
 def _checked_attempts(most: int | None) -> int | None:
@@ -163,6 +201,8 @@ def _checked_attempts(most: int | None) -> int | None:
 
 
 def _checked_timeout(timeout: float | timedelta | None) -> float | None:
+    if timeout == math.inf:
+        return math.inf
     seconds = None if timeout is None else seconds_of(timeout)
     if timeout is None or (seconds is not None and seconds > 0):
         return seconds

@@ -258,7 +258,7 @@ class HandlerRunner:
             claim.task_type,
             error_class,
             message,
-            is_final=isinstance(error, (Fail, *handler.non_retryable)) and not isinstance(error, Retry),
+            is_final=handler.is_final(error),
             backoff_seconds=_backoff(error, claim, handler),
             lines=frames.lines(),
             places=frames.places(),
@@ -271,7 +271,8 @@ def _alone(error: BaseException, handler: AnyHandler) -> BaseException:
     inner = error
     while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
         inner = inner.exceptions[0]
-    return inner if isinstance(inner, (TaskSignal, LeaseLostError, *handler.non_retryable)) else error
+    decides = isinstance(inner, (TaskSignal, LeaseLostError))
+    return inner if decides or handler.is_final(inner) != handler.is_final(error) else error
 
 
 def _dumped(adapter: TypeAdapter[Any], result: Any) -> Any:

@@ -55,6 +55,8 @@ class Pool:
         lifespan: function that takes the pool and returns an asynchronous context manager. Each worker
             process enters it before its first task and leaves it after its last; its value is `ctx.state`.
         non_retryable: exceptions that end a task as `failed`: another attempt would not help.
+        retryable: exceptions that are retried; all others then end a task as `failed`, `TimeoutError` after
+            a timeout included. Defaults to every exception.
         max_attempts: maximum attempts of its tasks, unless handler or submission set it. Defaults to 3.
         timeout: maximum duration of one attempt, in seconds or as a `timedelta`. Defaults to no limit.
         backoff: delays between attempts. Defaults to `Backoff()`.
@@ -83,6 +85,7 @@ class Pool:
         *,
         lifespan: Lifespan | None = None,
         non_retryable: Errors = (),
+        retryable: Errors | None = None,
         max_attempts: int | None = None,
         timeout: float | timedelta | None = None,
         backoff: Backoff | None = None,
@@ -92,7 +95,11 @@ class Pool:
         self.hooks = Hooks()
         self.parent: Pool | None = None
         self.settings = checked_settings(
-            max_attempts=max_attempts, timeout=timeout, backoff=backoff, non_retryable=non_retryable
+            max_attempts=max_attempts,
+            timeout=timeout,
+            backoff=backoff,
+            non_retryable=non_retryable,
+            retryable=retryable,
         )
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._included: list[Pool] = []
@@ -177,9 +184,11 @@ class Pool:
         Args:
             name: name of the task type, 1 to 64 characters of `A-Za-z0-9_-`. Defaults to the function's name.
             max_attempts: maximum attempts, if the submission does not set it. Defaults to the pool's setting.
-            timeout: maximum duration of one attempt, in seconds or as a `timedelta`. Defaults to the pool's.
+            timeout: maximum duration of one attempt, in seconds or as a `timedelta`; `math.inf` for none.
+                Defaults to the pool's.
             backoff: delays between attempts. Defaults to the pool's.
             non_retryable: exceptions that end the task as `failed`, besides the pool's.
+            retryable: exceptions that are retried, and no others, instead of the pool's.
 
         Returns:
             The handler, which can be called as the function.
@@ -274,6 +283,7 @@ class Registration:
         timeout: float | timedelta | None = None,
         backoff: Backoff | None = None,
         non_retryable: Errors = (),
+        retryable: Errors | None = None,
     ) -> Registration: ...
 
     def __call__(self, function: Any = None, /, **options: Any) -> Any:

@@ -10,7 +10,7 @@ from functools import cached_property
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import PydanticSerializationError
 
@@ -80,6 +80,12 @@ class Signature:
                 )
         is_any = payload in (None, Any, dict, dict[str, Any], inspect.Parameter.empty)
         self.payload = None if is_any else _adapter(function, payload)
+        if (secret := _secret_in(payload, set())) is not None:
+            raise _refused(
+                function,
+                f"{secret} is a secret of pydantic, which becomes '**********' in JSON: put the name of the"
+                " secret into the payload, and read its value in the handler",
+            )
 
     @property
     def has_dependencies(self) -> bool:
@@ -200,6 +206,26 @@ def _adapter(function: Callable[..., Any], annotation: Any) -> TypeAdapter[Any]:
         raise _refused(
             function, f"{annotation!r} is not a type of payloads: {str(error).splitlines()[0]}"
         ) from error
+
+
+def _secret_in(annotation: Any, seen: set[Any]) -> str | None:
+    """Return the name of a field whose value would be lost in JSON, unless its model writes it itself."""
+    if isinstance(annotation, type) and issubclass(annotation, (SecretStr, SecretBytes)):
+        return annotation.__name__
+    for inner in get_args(annotation):
+        if (found := _secret_in(inner, seen)) is not None:
+            return found
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)) or annotation in seen:
+        return None
+    seen.add(annotation)
+    decorators = annotation.__pydantic_decorators__
+    if decorators.model_serializers:
+        return None
+    written = {name for one in decorators.field_serializers.values() for name in one.info.fields}
+    for name, field in annotation.model_fields.items():
+        if name not in written and (found := _secret_in(field.annotation, seen)) is not None:
+            return f"{annotation.__name__}.{name}" if "." not in found else found
+    return None
 
 
 def _refused(function: Callable[..., Any], why: str) -> InvalidInputError:

@@ -103,7 +103,7 @@ async def test_the_application_of_the_page_gets_its_receipt(
     fleet.start("server")
     if framework == "django":
         worker = subprocess.Popen(  # noqa: ASYNC220 - a fork
-            [sys.executable, str(tmp_path / "manage.py"), "grns_worker", "--concurrency", "2"],
+            [sys.executable, str(tmp_path / "manage.py"), "grns_worker", "--concurrency=2", "--reload"],
             env=os.environ | environment,
             cwd=tmp_path,
         )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -317,3 +318,14 @@ def test_client_may_be_closed_from_its_own_thread(client: sync.Client) -> None:
     background._thread.join(5)
     assert (background._thread.is_alive(), time.monotonic() - began_at < 5) == (False, True)
     assert client.count() is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [("gevent.monkey", {"is_module_patched"}), ("eventlet.patcher", {"is_monkey_patched"})],
+)
+def test_green_threads_are_refused(monkeypatch: pytest.MonkeyPatch, module: str, names: set[str]) -> None:
+    patched = SimpleNamespace(**dict.fromkeys(names, lambda _: True))
+    monkeypatch.setitem(sys.modules, module, patched)
+    with pytest.raises(InvalidInputError, match="run the application with threads"):
+        sync.Client(database_url="postgresql://localhost/none", nats_url=NOWHERE).get("gr-1")

@@ -320,3 +320,9 @@ async def test_what_is_no_connection_is_said_to_be_none(wrong: Any) -> None:
     with pytest.raises(InvalidInputError) as raised:
         await submit_in(wrong, [made()])
     assert raised.value.code == "bad_connection"
+
+
+async def test_a_pool_is_no_connection(shared: Database) -> None:
+    async with asyncpg.create_pool(shared.url, min_size=1, max_size=1) as connections:
+        with pytest.raises(InvalidInputError, match="pass the connection whose transaction"):
+            await submit_in(connections, [made()])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr, field_serializer
 
 import grns
 from grns import testing
@@ -252,3 +253,85 @@ async def test_what_an_eager_task_submits_has_its_trace() -> None:
 async def test_eager_clients_say_what_needs_servers() -> None:
     with testing.eager() as client, pytest.raises(InvalidInputError, match="needs servers"):
         await client.list()
+
+
+async def test_only_exceptions_of_retryable_are_retried() -> None:
+    picky = grns.Pool("picky", retryable=(ConnectionError,), max_attempts=2)
+
+    @picky.task
+    async def call(kind: dict[str, str]) -> None:
+        match kind["kind"]:
+            case "away":
+                raise ConnectionResetError
+            case "grouped":
+                raise ExceptionGroup("both", [ConnectionResetError()])
+            case "asked":
+                raise grns.Retry("again")
+        raise KeyError("no such page")
+
+    with testing.eager() as client:
+        ends = {}
+        for kind in ("away", "grouped", "asked", "other"):
+            task = await (await client.submit(call, {"kind": kind})).get()
+            ends[kind] = task.status.value, task.attempt
+    assert ends == {"away": ("dead", 2), "grouped": ("dead", 2), "asked": ("dead", 2), "other": ("failed", 1)}
+
+
+def test_a_handler_may_retry_others_and_take_longer_than_its_pool_says() -> None:
+    strict = grns.Pool("strict", retryable=(ConnectionError,), timeout=5)
+
+    @strict.task(retryable=(ValueError,), timeout=math.inf)
+    async def long() -> None: ...
+
+    assert not long.is_final(ValueError())
+    assert long.is_final(ConnectionError())
+    assert long.timeout_seconds is None
+    with pytest.raises(InvalidInputError, match="retryable must be a tuple"):
+        grns.Pool("wrong", retryable=ValueError)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["delay", "apply_async", "kiq", "send"])
+def test_the_words_of_other_frameworks_lead_to_submit(name: str) -> None:
+    with pytest.raises(AttributeError, match=r"write client\.submit\(refuse, payload"):
+        getattr(refuse, name)
+    assert not hasattr(refuse, "something_else")
+
+
+class Login(BaseModel):
+    user: str
+    password: SecretStr
+
+
+class Reset(BaseModel):
+    logins: list[Login] = []
+
+
+class Revealed(Login):
+    @field_serializer("password")
+    def reveal(self, password: SecretStr) -> str:
+        return password.get_secret_value()
+
+
+@pytest.mark.parametrize("model", [Login, Reset, Login | None])
+def test_a_payload_whose_secrets_would_be_lost_is_refused(model: Any) -> None:
+    async def log_in(login: Any) -> None: ...
+
+    log_in.__annotations__["login"] = model
+    with pytest.raises(InvalidInputError, match=r"Login\.password is a secret"):
+        pool.task("log_in")(log_in)
+
+
+async def test_a_model_that_writes_its_secrets_itself_is_accepted() -> None:
+    @pool.task
+    async def log_in_again(login: Revealed) -> int:
+        return len(login.password.get_secret_value())
+
+    assert await testing.run(log_in_again, Revealed(user="u", password=SecretStr("12345"))) == 5
+
+
+async def test_a_list_of_models_is_a_result() -> None:
+    @pool.task
+    async def crawl():  # type: ignore[no-untyped-def]
+        return [Page(url="a"), Page(url="b")]
+
+    assert await testing.run(crawl) == [{"url": "a"}, {"url": "b"}]

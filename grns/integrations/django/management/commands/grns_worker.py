@@ -11,12 +11,14 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from grns.cli import run
-from grns.cli.worker import load_pool
+from grns.cli.worker import load_pool, run_and_reload
 from grns.integrations.django import options, with_connections
+from grns.settings import load
 
 _OPTIONS = {
     "concurrency": "handlers that run at the same time",
     "processes": "worker processes, or auto",
+    "metrics-port": "port of /metrics and of the health checks",
 }
 
 
@@ -31,9 +33,13 @@ class GrnsWorkerCommand(BaseCommand):  # type: ignore[misc]  # Django has no typ
         parser.add_argument("target", nargs="?", help="MODULE:POOL, such as shop.tasks:pool")
         for name, meaning in _OPTIONS.items():
             parser.add_argument(f"--{name}", help=meaning)
+        parser.add_argument("--reload", action="store_true", help="start again when a Python file changes")
 
-    def handle(self, *_: Any, target: str | None, **given: Any) -> None:
+    def handle(self, *_: Any, target: str | None, reload: bool, **given: Any) -> None:
         """Run a worker until SIGTERM or SIGINT."""
+        if reload:
+            run_and_reload([sys.executable, *sys.argv], load().shutdown_grace_seconds)
+            return
         target = target or getattr(settings, "GRNS_POOL", None)
         if target is None:
             raise CommandError('name a pool, such as shop.tasks:pool, or set GRNS_POOL = "shop.tasks:pool"')
@@ -43,7 +49,8 @@ class GrnsWorkerCommand(BaseCommand):  # type: ignore[misc]  # Django has no typ
         for handler in load_pool(target).handlers.values():
             if not handler.is_async:
                 handler.function = with_connections(handler.function)
-        chosen = [f"--{name}={given[name]}" for name in _OPTIONS if given[name] is not None]
+        values = {name: given[name.replace("-", "_")] for name in _OPTIONS}
+        chosen = [f"--{name}={value}" for name, value in values.items() if value is not None]
         sys.exit(run(["worker", "start", target, *chosen]))
 
 
