@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from grns.agent.client import AgentClient
     from grns.agent.task import AgentTask
     from grns.bootstrap.client import connect
+    from grns.client.arguments import after
     from grns.client.client import Client
     from grns.client.handle import TaskHandle
     from grns.client.subscription import Event, Subscription
@@ -58,6 +59,7 @@ _LATER = {
     "Subscription": "grns.client.subscription",
     "TaskHandle": "grns.client.handle",
     "Transaction": "grns.worker.context",
+    "after": "grns.client.arguments",
     "connect": "grns.bootstrap.client",
 }
 
@@ -98,6 +100,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "WaitTimeoutError",
+    "after",
     "connect",
     "events",
     "sync",

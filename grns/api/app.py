@@ -28,6 +28,7 @@ from grns.api import (
     submit,
     task,
     webhook,
+    workflow,
 )
 from grns.api.answer import ProblemAnswer
 from grns.api.context import ApiContext
@@ -54,6 +55,7 @@ _NOUNS = (
     count,
     saved_filter,
     webhook,
+    workflow,
     key,
     doctor,
     probe,

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
+from fastapi import Header
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from grns.api.access import RequestContext, Submitter
 from grns.api.answer import Answer
-from grns.api.request import Body, strict_fields
-from grns.api.route import router
+from grns.api.request import Body, around, strict_fields
+from grns.api.route import PREFIX, router
 from grns.errors import GrnsError, InvalidInputError
 from grns.model import problem
 from grns.model.json import Limits, Unfit, parse_parts
@@ -54,6 +55,32 @@ class BatchResponse(BaseModel):
     """The outcomes, in the order of the request."""
 
     items: list[BatchItem]
+
+
+@routes.post(
+    "/tasks",
+    response_model=SubmitResponse,
+    status_code=201,
+    responses={200: {"model": SubmitResponse, "description": "The idempotency key has this task already"}},
+)
+async def create_task(
+    request_context: Submitter,
+    fields: Annotated[
+        dict[str, Any],
+        strict_fields(Submission, lambda context: around(context.payload_limits), code="bad_submission"),
+    ],
+    key: Annotated[
+        str | None, Header(alias="Idempotency-Key", description="The same key returns the task that has it.")
+    ] = None,
+) -> Response:
+    """Submit a task."""
+    if key is not None and fields.setdefault("idempotency_key", key) not in (None, key):
+        raise InvalidInputError(
+            "bad_submission", "idempotency_key: the header Idempotency-Key says another one"
+        )
+    made = await submit_one(request_context, fields if key is None else {**fields, "idempotency_key": key})
+    location = {"Location": f"{PREFIX}/tasks/{made.id}"}
+    return Answer(submitted(made), status_code=201 if made.created else 200, headers=location)
 
 
 @routes.post("/tasks/batch", response_model=BatchResponse)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Header, Path, Query
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from grns.api.access import Operator, Reader, RequestContext, Submitter
+from grns.api.access import Operator, Reader, RequestContext
 from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer
-from grns.api.request import ReasonBody, around, strict_body, strict_fields
-from grns.api.route import PREFIX, router
-from grns.api.submit import SubmitResponse, submit_one, submitted
+from grns.api.request import ReasonBody, around, strict_body
+from grns.api.route import router
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model.field_types import Reason as ReasonText
 from grns.model.filter import Filter, parse
-from grns.model.submission import Edit, Submission, edit, edition
+from grns.model.submission import Edit, edit, edition
 from grns.model.task import Task
 from grns.model.timeline import Attempt
 from grns.outbox import events as event
@@ -61,32 +60,6 @@ class ActionResponse(BaseModel):
 
     answer: str
     task: Task
-
-
-@routes.post(
-    "/tasks",
-    response_model=SubmitResponse,
-    status_code=201,
-    responses={200: {"model": SubmitResponse, "description": "The idempotency key has this task already"}},
-)
-async def create_task(
-    request_context: Submitter,
-    fields: Annotated[
-        dict[str, Any],
-        strict_fields(Submission, lambda context: around(context.payload_limits), code="bad_submission"),
-    ],
-    key: Annotated[
-        str | None, Header(alias="Idempotency-Key", description="The same key returns the task that has it.")
-    ] = None,
-) -> Response:
-    """Submit a task."""
-    if key is not None and fields.setdefault("idempotency_key", key) not in (None, key):
-        raise InvalidInputError(
-            "bad_submission", "idempotency_key: the header Idempotency-Key says another one"
-        )
-    made = await submit_one(request_context, fields if key is None else {**fields, "idempotency_key": key})
-    location = {"Location": f"{PREFIX}/tasks/{made.id}"}
-    return Answer(submitted(made), status_code=201 if made.created else 200, headers=location)
 
 
 @routes.get("/tasks", response_model=PageOf[TaskSummary])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from grns.bootstrap.app import VERSION, App
 from grns.errors import SettingsError
@@ -14,13 +14,15 @@ from grns.maintenance.reaper import Reaper
 from grns.maintenance.scheduler import RetryScheduler
 from grns.nats import JetStream
 from grns.operations.runner import OperationRunner
+from grns.outbox.consumer import LEASE_SECONDS
 from grns.outbox.relay import Relay
 from grns.postgres.database import Database
 from grns.runtime.leader import LeaderLease
 from grns.runtime.service import Service
-from grns.stats.aggregator import LEASE_SECONDS, StatsAggregator
+from grns.stats.aggregator import StatsAggregator
 from grns.webhooks.http import HttpSender, trust
 from grns.webhooks.sender import WebhookSender
+from grns.workflows.follower import TaskFollower
 
 # The actor of commands over the bus: only the broker knows their sender.
 _BUS = "nats"
@@ -68,6 +70,12 @@ def reaper(app: App, database: Database, transport: JetStream) -> Reaper:
 def retry_scheduler(app: App, database: Database, transport: JetStream) -> RetryScheduler:
     """Return a retry scheduler."""
     return RetryScheduler(database=database, transport=transport, emit=app.telemetry.emit)
+
+
+def task_follower(app: App, database: Database, transport: JetStream) -> TaskFollower:
+    """Return a follower of tasks that others need."""
+    lease = LeaderLease("follower", app.new_owner(), LEASE_SECONDS)
+    return TaskFollower(database=database, transport=transport, lease=lease, emit=app.telemetry.emit)
 
 
 def stats_aggregator(app: App, database: Database, _transport: JetStream) -> StatsAggregator:
@@ -118,13 +126,19 @@ def _webhook_http(app: App) -> HttpSender:
     )
 
 
-DAEMONS: Mapping[str, Callable[[App, Database, JetStream], Service]] = {
-    "relay": relay,
-    "command-server": command_server,
-    "reaper": reaper,
-    "scheduler": retry_scheduler,
-    "stats": stats_aggregator,
-    "janitor": janitor,
-    "operations": operation_runner,
-    "webhooks": webhook_sender,
+# The services of each daemon.
+DAEMONS: Mapping[str, Sequence[Callable[[App, Database, JetStream], Service]]] = {
+    "relay": [relay],
+    "command-server": [command_server],
+    "reaper": [reaper],
+    "scheduler": [retry_scheduler, task_follower],
+    "stats": [stats_aggregator],
+    "janitor": [janitor],
+    "operations": [operation_runner],
+    "webhooks": [webhook_sender],
 }
+
+
+def services_of(names: Iterable[str], app: App, database: Database, transport: JetStream) -> list[Service]:
+    """Return the services of daemons."""
+    return [make(app, database, transport) for name in names for make in DAEMONS[name]]

@@ -80,6 +80,7 @@ root = LazyGroup(
         ],
         "Tasks": [
             LazyCommand("task", "Submit, list, show, edit, cancel, redrive and discard tasks.", "task:task"),
+            LazyCommand("workflow", "Submit, list and show tasks that need each other.", "workflow:workflow"),
             LazyCommand(
                 "operation", "Show, pause, resume and cancel bulk operations.", "operation:operation"
             ),

@@ -13,7 +13,6 @@ from grns.bootstrap.app import App
 from grns.cli.group import Command
 from grns.cli.process import make_app, run, run_services
 from grns.errors import UnusableError
-from grns.runtime.service import Service
 from grns.settings import load
 
 _API = "api"
@@ -51,7 +50,7 @@ async def _serve(app: App, names: tuple[str, ...], service: str, *, has_api: boo
         AsyncExitStack() as resources,
     ):
         await _require_schema(app)
-        services: list[Service] = [daemons.DAEMONS[name](app, database, transport) for name in names]
+        services = daemons.services_of(names, app, database, transport)
         if has_api:
             # Connections of its own: however much is asked of it, the daemons have theirs.
             of_api = app.database("api")

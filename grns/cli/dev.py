@@ -129,7 +129,7 @@ async def _serve(app: App, stack: LocalStack, port_api: int | None, *, is_bare: 
             worker.start()
         async with app.connections("dev") as (database, transport):
             await transport.provision()
-            running: list[Service] = [make(app, database, transport) for make in daemons.DAEMONS.values()]
+            running = daemons.services_of(daemons.DAEMONS, app, database, transport)
             invitation = await _invitation(database)
             api = _api(app, database, transport, port_api, invitation)
             # The API takes connections before they are invited.

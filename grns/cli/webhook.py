@@ -18,8 +18,9 @@ from grns.text import lasted
 from grns.webhooks import deliveries as store
 from grns.webhooks import service
 from grns.webhooks.deliveries import WebhookDelivery
-from grns.webhooks.model import Secret, check_description, check_kinds, check_overlap
+from grns.webhooks.model import check_description, check_kinds, check_overlap
 from grns.webhooks.service import Webhook, WebhookUpdate
+from grns.webhooks.signature import Secret
 
 _LIST, _SHOW = "grns webhook list", "grns webhook show {webhook_id}"
 _KINDS = "such as evt.task.dead, evt.task.* (one word for each *), dlq.task.*. Repeatable."

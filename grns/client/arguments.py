@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from pydantic import ValidationError
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.duration import seconds_of
+from grns.model.envelope import first_problem
 from grns.model.json import Limits, jsonable
-from grns.model.submission import Submission, submission
+from grns.model.submission import Need, Outcome, Submission, submission
 from grns.tasks.submit import Prepared, Preparer, prepare
 from grns.telemetry import current
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker.handler import Handler
+
+if TYPE_CHECKING:
+    from grns.client.handle import TaskHandle
+    from grns.client.workflow import WorkflowTask
 
 # Names of the wire that are others in Python.
 WIRE = {"task_type": "task", "agent_type": "pool", "delay_seconds": "delay"}
@@ -62,6 +69,8 @@ def submission_of(
     for name in said.keys() & WIRE.keys():
         raise InvalidInputError("bad_submission", f"{name}: call it {WIRE[name]!r} here")
     said["task_type"], said["agent_type"] = _target(said.pop("task", None), said.pop("pool", None))
+    if "needs" in said:
+        said["needs"] = tuple(after(one) for one in said["needs"])
     if "delay" in said:
         seconds = seconds_of(said.pop("delay"))
         said["delay_seconds"] = None if seconds is None else float(seconds)
@@ -75,6 +84,36 @@ def submission_of(
     except InvalidInputError as error:
         name, _, why = str(error).partition(": ")
         raise InvalidInputError(error.code, f"{WIRE.get(name, name)}: {why}") from error
+
+
+def after(
+    task: TaskHandle[Any] | WorkflowTask | Need | str,
+    outcome: Outcome = "success",
+    *,
+    name: str | None = None,
+) -> Need:
+    """Return a need of a task, for `needs=[...]` of `Client.submit`.
+
+    Args:
+        task: handle or id of the task, or a task of a workflow.
+        outcome: how it must end: `success`; `failure`, which is failed, dead or cancelled; or `end`, either.
+        name: its name in `ctx.results()`. Defaults to that in the workflow, or else to the id.
+
+    Raises:
+        InvalidInputError: an argument is invalid.
+
+    Example:
+        await client.submit(refund, order, needs=[grns.after(charge, "failure")])
+    """
+    if isinstance(task, Need):
+        return task
+    task_id = task if isinstance(task, str) else getattr(task, "id", None)
+    try:
+        return Need(task=task_id, outcome=outcome, name=name or getattr(task, "name", None))
+    except ValidationError as error:
+        raise InvalidInputError(
+            "bad_submission", f"needs: pass handles, ids or grns.after(...): {first_problem(error)}"
+        ) from error
 
 
 def known_id(task_id: str) -> str:

@@ -15,6 +15,7 @@ from grns.client.handle import TaskHandle
 from grns.client.operator import OperatorMethods
 from grns.client.subscriber import SubscriberMethods
 from grns.client.subscription import Subscription
+from grns.client.workflow import Workflow
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import (
     ConflictError,
@@ -25,18 +26,19 @@ from grns.errors import (
     WaitTimeoutError,
 )
 from grns.model.json import Limits
-from grns.model.submission import Submission
+from grns.model.submission import Need, Submission
 from grns.model.task import TERMINAL, Task, TaskStatus
 from grns.nats import JetStream
 from grns.outbox.events import LogEvent, history
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
-from grns.tasks import read
+from grns.tasks import read, workflows
 from grns.tasks.announce import announce
 from grns.tasks.cancel import cancel
 from grns.tasks.redrive import redrive
-from grns.tasks.submit import Prepared, Submissions, Submitted, submit_in
+from grns.tasks.submit import NewWorkflow, Prepared, Submissions, Submitted, submit_in
 from grns.tasks.submit_many import Bulk
+from grns.tasks.workflows import WorkflowState
 from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker.handler import Handler
@@ -96,6 +98,8 @@ class Client(OperatorMethods, SubscriberMethods):
         delay: float | timedelta = 0.0,
         run_at: datetime | None = None,
         max_attempts: int | None = None,
+        needs: Sequence[TaskHandle[Any] | Need | str] = (),
+        required: int | None = None,
         idempotency_key: str | None = None,
         trace_id: str | None = None,
         causation_id: UUID | None = None,
@@ -112,6 +116,8 @@ class Client(OperatorMethods, SubscriberMethods):
         delay: float | timedelta = 0.0,
         run_at: datetime | None = None,
         max_attempts: int | None = None,
+        needs: Sequence[TaskHandle[Any] | Need | str] = (),
+        required: int | None = None,
         idempotency_key: str | None = None,
         trace_id: str | None = None,
         causation_id: UUID | None = None,
@@ -132,6 +138,9 @@ class Client(OperatorMethods, SubscriberMethods):
             delay: delay before the task is queued, in seconds or as a `timedelta`, at most 366 days.
             run_at: time at which the task is queued, with its zone, instead of a delay.
             max_attempts: maximum attempts. Defaults to the handler's setting.
+            needs: tasks that must end first: handles, ids or `grns.after(...)`, at most 10,000. Each must
+                succeed, unless you say otherwise; once that cannot happen any more, the task is cancelled.
+            required: how many of `needs` must end as they should. Defaults to all.
             idempotency_key: 1 to 255 printable ASCII characters. The same key returns the existing task.
             trace_id: trace of the task. Defaults to the active OpenTelemetry trace, or a new one.
             causation_id: id of the message that caused the task.
@@ -156,6 +165,40 @@ class Client(OperatorMethods, SubscriberMethods):
         with self._spans.submitting(task_id=prepared.id, task_type=task_type, trace_id=prepared.trace_id):
             submitted = await self._submit(prepared, connection)
         return self._handle(submitted, task)
+
+    def workflow(self, name: str) -> Workflow:
+        """Return an empty workflow: tasks that need each other, which are submitted together.
+
+        Args:
+            name: 1 to 255 printable ASCII characters. Several workflows may have the same one.
+
+        Example:
+            flow = client.workflow("report")
+            pages = [flow.task(fetch_page, Page(url=url)) for url in urls]
+            flow.task(write_report, needs=pages)
+            run = await flow.submit()
+            text = await run.tasks["write_report"].result(timeout=60)
+        """
+        return Workflow(self, self._reader, name)
+
+    async def get_workflow(self, workflow_id: str) -> WorkflowState:
+        """Return the current state of a workflow.
+
+        Raises:
+            NotFoundError: there is no such workflow in this workspace.
+        """
+        return await workflows.read(self._database, known_id(workflow_id), workspace=self._workspace)
+
+    async def _submit_workflow(
+        self, workflow: NewWorkflow, batch: Sequence[Prepared], tasks: Sequence[Any], connection: Any
+    ) -> list[TaskHandle[Any]]:
+        with self._spans.submitting_many(len(batch)):
+            if connection is None:
+                made = await self._submissions.submit_workflow(batch, workflow)
+                await announce(self._transport, batch)
+            else:
+                made = await submit_in(connection, batch, actor=self._actor, workflow=workflow)
+        return self._handles(made, [{"task": task} for task in tasks])
 
     async def _submit(self, prepared: Prepared, connection: Any) -> Submitted:
         if connection is not None:

@@ -27,9 +27,10 @@ INVARIANTS = {
     "unreaped": "what has lost its worker is taken back",
     "unpromoted": "what is due is queued",
     "unrelayed": "what is logged is published",
+    "unfollowed": "what waits for tasks waits for some that have not ended",
 }
 # Those that ask what should have gone on by now; the others ask what has been written.
-OF_NOW = ("undelivered", "unreaped", "unpromoted", "unrelayed")
+OF_NOW = ("undelivered", "unreaped", "unpromoted", "unrelayed", "unfollowed")
 _MOST_LATE = 1000
 # Commands may be lost; fallback polling, which finds their tasks, pauses for 10 s at most.
 _IDLE_SECONDS = 30.0

@@ -65,13 +65,14 @@ class TaskQueued(Payload):
 
 
 class TaskWaiting(Payload):
-    """The task was submitted with a delay."""
+    """The task waits: for its time (`next_attempt_at`), or for tasks that it needs."""
 
     task_id: TaskId
     task_type: Token
     agent_type: AgentType
     priority: Annotated[int, Field(ge=0, le=3)]
-    next_attempt_at: Instant
+    waits_for: Literal["time", "tasks"] = "time"
+    next_attempt_at: Instant | None = None
 
 
 class TaskClaimed(Payload):
@@ -175,7 +176,22 @@ class TaskCancelled(Payload):
     agent_id: AgentId | None = None
     attempt: Attempt
     reason: str | None = None
+    dependency: TaskId | None = None
     actor: Actor | None = None
+
+
+class WorkflowEvent(Payload):
+    """A workflow was started, all of its tasks have ended, or one of them was redriven after that.
+
+    `succeeded` and `failed` count tasks; the rest of `total` has not ended, or was not to be run.
+    """
+
+    workflow_id: TaskId
+    name: str
+    status: Literal["running", "succeeded", "failed"]
+    total: Annotated[int, Field(ge=1)]
+    succeeded: Annotated[int, Field(ge=0)] = 0
+    failed: Annotated[int, Field(ge=0)] = 0
 
 
 class AgentEvent(Payload):
@@ -239,6 +255,10 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "evt.task.released": TaskReleased,
     "evt.task.dead": TaskDead,
     "evt.task.cancelled": TaskCancelled,
+    "evt.workflow.started": WorkflowEvent,
+    "evt.workflow.succeeded": WorkflowEvent,
+    "evt.workflow.failed": WorkflowEvent,
+    "evt.workflow.reopened": WorkflowEvent,
     **CHANGES,
     "dlq.task.dead": DeadTask,
     "dlq.task.failed": FailedTask,

@@ -6,7 +6,7 @@ Their fields have the same names everywhere: client, SQL function, HTTP, `cmd.ta
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +26,7 @@ from grns.model.task import Task
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600.0
 MAX_ATTEMPTS_LIMIT = 1000
+MOST_NEEDS = 10_000
 
 
 def _not_reserved(value: str) -> str:
@@ -52,10 +53,28 @@ def _not_too_late(value: datetime) -> datetime:
 RunAt = Annotated[Instant, AfterValidator(_not_too_late)]
 
 
+Outcome = Literal["success", "failure", "end"]
+
+
+class Need(BaseModel):
+    """A task that another one needs, and how it must end: with `success`, with `failure`, or either (`end`).
+
+    `failure` is failed, dead or cancelled. `name` is the one by which the handler asks for the result; it
+    defaults to the task's.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: Token
+    outcome: Outcome = "success"
+    name: Annotated[str, Field(pattern=r"^[ -~]{1,255}$")] | None = None
+
+
 class Submission(BaseModel):
     """The fields of a task to create. `max_attempts` None leaves it to the handler.
 
-    `run_at` in the past queues the task at once.
+    `run_at` in the past queues the task at once. A task with `needs` waits for the tasks that it needs, by
+    their ids; `required` is how many of them must end as they should, and defaults to all.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -71,6 +90,15 @@ class Submission(BaseModel):
     trace_id: TraceId | None = None
     causation_id: MessageId | None = None
     workspace: Token = subjects.DEFAULT_WORKSPACE
+    needs: Annotated[tuple[Need, ...], Field(max_length=MOST_NEEDS)] = ()
+    required: Annotated[int, Field(ge=1, strict=True)] | None = None
+
+    @field_validator("required")
+    @classmethod
+    def _possible(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and value > len(info.data.get("needs", ())):
+            raise ValueError("more than there are needs")
+        return value
 
     @field_validator("run_at")
     @classmethod
@@ -82,6 +110,8 @@ class Submission(BaseModel):
     @property
     def is_delayed(self) -> bool:
         """Whether the task waits before it is queued, by this machine's clock."""
+        if self.needs:
+            return True
         return self.delay_seconds > 0 or (self.run_at is not None and self.run_at > datetime.now(UTC))
 
 

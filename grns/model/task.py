@@ -52,6 +52,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(None, _QUEUED, "submit", "evt.task.queued", command="new_task"),
     Transition(None, _WAITING, "submit", "evt.task.waiting"),
     Transition(_WAITING, _QUEUED, "promote", "evt.task.queued", command="new_task"),
+    Transition(_WAITING, _QUEUED, "follow", "evt.task.queued", command="needs_met"),
+    Transition(_WAITING, _WAITING, "follow", "evt.task.waiting"),  # for its time, once its needs are met
+    Transition(_WAITING, _CANCELLED, "follow", "evt.task.cancelled"),
+    Transition(_CANCELLED, _WAITING, "follow", "evt.task.waiting"),  # a task that it needs was redriven
+    Transition(_CANCELLED, _QUEUED, "follow", "evt.task.queued", command="needs_met"),
     Transition(_QUEUED, _RUNNING, "claim", "evt.task.claimed"),
     Transition(_RETRY_WAIT, _RUNNING, "claim", "evt.task.claimed"),
     Transition(_RUNNING, _SUCCEEDED, "finish", "evt.task.completed"),
@@ -88,7 +93,8 @@ class Task:
 
     `attempt` is the number of the latest attempt and only grows. `uncounted_attempts` is how many of them do
     not count: those before the latest redrive, and those released at a shutdown. `max_attempts` bounds the
-    difference. It is None before the first claim if only the handler sets it.
+    difference. It is None before the first claim if only the handler sets it. `waits_for` is `time` or
+    `tasks` while the status is `waiting`.
     """
 
     id: str
@@ -121,6 +127,7 @@ class Task:
     discarded_at: datetime | None = None
     discarded_by: str | None = None
     operation_id: int | None = None
+    waits_for: str | None = None
 
     @property
     def is_terminal(self) -> bool:

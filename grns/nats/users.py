@@ -85,7 +85,12 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
             *_api("CONSUMER.PAUSE", f"{commands}.*"),
         ),
     )
-    daemon = User("daemon", "reaper, retry scheduler, operation runner, counter, webhook sender", nudges)
+    daemon = User(
+        "daemon",
+        "reaper, scheduler, operation runner, stats aggregator, webhook sender",
+        nudges,
+        (prefix + subjects.RELAY_NUDGE,),
+    )
     api = User(
         "api",
         "grns daemon api: the HTTP API, the dashboard, and agents over HTTP",

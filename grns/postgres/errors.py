@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import asyncpg
 
 from grns.errors import (
+    ConflictError,
     ContendedError,
     GrnsError,
     InvalidInputError,
@@ -25,6 +26,9 @@ _MISSING_SCHEMA = ("3F000", "42P01", "42883", "42703")
 # No partition of the event log fits the row (a check without a name) until the janitor creates one.
 _NO_PARTITION = ("23514", "grns", "events", None)
 _BROKEN_TRANSACTION = "25P02"
+# What functions of grns raise: the detail is the code of the error.
+_OURS = "grns: "
+_TAKEN = "23505"
 _LOGIN = ("28000", "28P01", "3D000", "42501")
 
 
@@ -51,6 +55,11 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
         return ContendedError(f"Postgres asks to try again: {error}")
     if (state, error.schema_name, error.table_name, error.constraint_name) == _NO_PARTITION:
         return UnavailableError("the log has no room: is a janitor running (`grns daemon janitor`)?")
+    if str(error).startswith(_OURS):
+        told = str(error).removeprefix(_OURS)[:500]
+        return (
+            ConflictError(told) if state == _TAKEN else InvalidInputError(error.detail or "bad_input", told)
+        )
     if state.startswith(_DATA_CLASSES):
         return InvalidInputError("refused_by_database", str(error)[:500])
     if state in _MISSING_SCHEMA:

@@ -28,6 +28,7 @@ tasks = Table(
     Column("uncounted_attempts", Integer),
     Column("released", Integer),
     Column("next_attempt_at", _INSTANT),
+    Column("waits_for", Text),
     Column("last_error", JSONB),
     Column("fingerprint", Text),
     Column("result", JSONB),

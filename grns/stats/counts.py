@@ -9,31 +9,12 @@ from datetime import datetime
 
 from grns.errors import InvalidInputError
 from grns.model.task import LETTERS, STATUS_AFTER, TaskStatus
+from grns.outbox.consumer import Applied, LogCursor
 from grns.outbox.log import Span
 from grns.postgres.database import Database, Session
 from grns.runtime.leader import LeaderLease
 
 _MOST_STEPS = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class StatsCursor:
-    """How far the log is counted: everything up to `low`, and `counted` beyond it.
-
-    It is the row's as long as `moves` is, and the epoch of the leader's lease.
-    """
-
-    moves: int
-    low: int
-    counted: list[Span]
-
-
-@dataclass(frozen=True, slots=True)
-class VisibleNumbers:
-    """Which numbers one snapshot of the log shows. Transactions below `xmin` had all ended in it."""
-
-    spans: list[Span]
-    xmin: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,53 +42,29 @@ class StepCounts:
     run_ms_sum: int
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """That rows were counted: by which transaction, and how old the latest of them is (0 of none)."""
-
-    xid: int
-    age_seconds: float
-
-
-async def read_cursor(database: Database) -> StatsCursor:
+async def read_cursor(database: Database) -> LogCursor:
     """Read how far the log is counted; a leader does once it holds the lease."""
     (row,) = await database.run("read_stats_cursor")
-    spans = list(zip(row["counted_from"], row["counted_to"], strict=True))
-    return StatsCursor(row["moves"], row["low"], spans)
-
-
-async def read(database: Database, missing: Sequence[Span], high: int, limit: int) -> VisibleNumbers:
-    """Read what became visible of the missing numbers, and what lies beyond `high`, in one snapshot."""
-    rows = await database.run(
-        "read_numbers", [span[0] for span in missing], [span[1] for span in missing], high, limit
-    )
-    spans = [(row["lower_seq"], row["upper_seq"]) for row in rows if row["lower_seq"] is not None]
-    return VisibleNumbers(spans, rows[0]["snapshot_xmin"])
+    return LogCursor.of(row)
 
 
 async def count(
-    database: Database,
-    lease: LeaderLease,
-    cursor: StatsCursor,
-    spans: Sequence[Span],
-    *,
-    low: int,
-    counted: Sequence[Span],
-) -> Counted | None:
-    """Count the rows of these numbers, move the cursor to `low` and `counted`, renew the lease: all at once.
+    database: Database, lease: LeaderLease, cursor: LogCursor, spans: Sequence[Span], after: LogCursor
+) -> Applied | None:
+    """Count the rows of these numbers, move the cursor and renew the lease, all at once.
 
     None, and nothing done, if another aggregator leads, the cursor has moved, or some of these rows are gone.
     """
     sent_at = time.monotonic()
     rows = await database.run(
         "count_log", lease.epoch, cursor.moves, lease.seconds, [span[0] for span in spans],
-        [span[1] for span in spans], sum(end - start for start, end in spans), low,
-        [span[0] for span in counted], [span[1] for span in counted], *_TABLE,
+        [span[1] for span in spans], sum(end - start for start, end in spans), after.low,
+        [span[0] for span in after.beyond], [span[1] for span in after.beyond], *_TABLE,
     )  # fmt: skip
     if not rows:
         return None
     lease.note_renewal(sent_at)
-    return Counted(rows[0]["xid"], max(0.0, rows[0]["age_seconds"] or 0.0))
+    return Applied(rows[0]["xid"], max(0.0, rows[0]["age_seconds"] or 0.0))
 
 
 async def count_states(database: Database | Session, *, workspace: str) -> dict[str, int]:

@@ -17,7 +17,7 @@ from grns.client.client import Client as AsyncClient
 from grns.client.handle import TaskHandle as AsyncTaskHandle
 from grns.errors import ConflictError, OutcomeUnknownError
 from grns.model.actor import check as check_actor
-from grns.model.submission import Submission
+from grns.model.submission import Need, Submission
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 from grns.settings import load
@@ -144,6 +144,8 @@ class SyncClient(SyncOperatorMethods):
         delay: float | timedelta = 0.0,
         run_at: datetime | None = None,
         max_attempts: int | None = None,
+        needs: Sequence[SyncTaskHandle[Any] | Need | str] = (),
+        required: int | None = None,
         idempotency_key: str | None = None,
         trace_id: str | None = None,
         causation_id: UUID | None = None,
@@ -160,6 +162,8 @@ class SyncClient(SyncOperatorMethods):
         delay: float | timedelta = 0.0,
         run_at: datetime | None = None,
         max_attempts: int | None = None,
+        needs: Sequence[SyncTaskHandle[Any] | Need | str] = (),
+        required: int | None = None,
         idempotency_key: str | None = None,
         trace_id: str | None = None,
         causation_id: UUID | None = None,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import getrandbits
@@ -127,11 +128,49 @@ def _none_if_unsaid(column: list[Any]) -> list[Any]:
     return column if any(column) else []
 
 
+@dataclass(frozen=True, slots=True)
+class NewWorkflow:
+    """A workflow to create. `names` has the names of its tasks by id, `last` those that may need it."""
+
+    id: str
+    name: str
+    names: Mapping[str, str]
+    last: Collection[str] = ()
+
+
+def call(
+    batch: Sequence[Prepared], actor: str | None, workflow: NewWorkflow | None = None
+) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement that creates tasks, and its arguments.
+
+    A workflow, and tasks that need others, are created as a whole or not at all. Each stands behind those
+    that it needs.
+    """
+    if workflow is None and not any(one.submission.needs for one in batch):
+        return "submit_tasks", columns(batch, actor)
+    text = f"[{','.join(_graph_task(one, workflow) for one in batch)}]"
+    said = None if workflow is None else json.dumps({"id": workflow.id, "name": workflow.name})
+    return "submit_graph", (text, batch[0].submission.workspace, actor, said)
+
+
+def _graph_task(prepared: Prepared, workflow: NewWorkflow | None) -> str:
+    said = prepared.submission
+    fields = said.model_dump(
+        mode="json", exclude={"payload", "workspace"}, exclude_none=True, exclude_defaults=True
+    )
+    fields |= {"id": prepared.id, "trace_id": prepared.trace_id}
+    if workflow is not None:
+        fields |= {"name": workflow.names[prepared.id], "is_last": prepared.id in workflow.last}
+    return f'{json.dumps(fields)[:-1]},"payload":{prepared.payload}}}'
+
+
 def answers(batch: Sequence[Prepared], rows: Sequence[Any]) -> list[Submitted | ConflictError]:
     """Match the statement's rows to the batch; a key that belongs to another task is a `ConflictError`.
 
-    What has no row was created.
+    What has no row was created, but a graph has a row for each task.
     """
+    if rows and "created" in rows[0].keys():  # noqa: SIM118  # a record is a sequence of values
+        return [Submitted(row["task_id"], row["created"], row["trace_id"]) for row in rows]
     answered: list[Submitted | ConflictError] = [Submitted(one.id, True, one.trace_id) for one in batch]
     for row in rows:
         place = row["ordinal"] - 1
@@ -164,15 +203,27 @@ class Submissions:
 
     async def submit(self, prepared: Prepared) -> Submitted:
         """Create one task, or return the one that has its key."""
-        batch = self._batch if prepared.submission.idempotency_key is None else self._keyed
-        answer = await batch.ask(prepared)
+        answer: Submitted | GrnsError
+        if prepared.submission.needs:
+            (answer,) = await self.submit_many([prepared])
+        else:
+            batch = self._batch if prepared.submission.idempotency_key is None else self._keyed
+            answer = await batch.ask(prepared)
         if isinstance(answer, GrnsError):
             raise answer
         return answer
 
     async def submit_many(self, batch: Sequence[Prepared]) -> list[Submitted | ConflictError]:
         """Create many tasks in one statement and one transaction: all that do not conflict."""
-        return answers(batch, await self._database.run("submit_tasks", *columns(batch, self._actor)))
+        statement, arguments = call(batch, self._actor)
+        return answers(batch, await self._database.run(statement, *arguments))
+
+    async def submit_workflow(
+        self, batch: Sequence[Prepared], workflow: NewWorkflow
+    ) -> list[Submitted | ConflictError]:
+        """Create a workflow and its tasks, all or none."""
+        statement, arguments = call(batch, self._actor, workflow)
+        return answers(batch, await self._database.run(statement, *arguments))
 
     async def _submit_keyed(self, batch: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
         """Create many in one statement; where one of their keys is held by a stranger, each by itself."""
@@ -180,14 +231,18 @@ class Submissions:
 
 
 async def submit_in(
-    connection: Any, batch: Sequence[Prepared], *, actor: str | None = None
+    connection: Any,
+    batch: Sequence[Prepared],
+    *,
+    actor: str | None = None,
+    workflow: NewWorkflow | None = None,
 ) -> list[Submitted | ConflictError]:
     """Create tasks inside the caller's transaction. Nothing exists unless the caller commits."""
-    return answers(batch, await user_connection.fetch(connection, "submit_tasks", columns(batch, actor)))
+    return answers(batch, await user_connection.fetch(connection, *call(batch, actor, workflow)))
 
 
 def submit_in_sync(
     connection: Any, batch: Sequence[Prepared], *, actor: str | None = None
 ) -> list[Submitted | ConflictError]:
     """Do the same on the connection of a synchronous driver."""
-    return answers(batch, user_connection.fetch_sync(connection, "submit_tasks", columns(batch, actor)))
+    return answers(batch, user_connection.fetch_sync(connection, *call(batch, actor)))

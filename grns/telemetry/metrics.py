@@ -128,6 +128,8 @@ MESSAGES_EXPIRED = _counter("grns_rejected_messages_expired_total", "janitor",
     "Open rejected messages deleted because their workspace kept too many.")
 VIOLATIONS = _gauge("grns_invariant_violations", "janitor", "Violations of an invariant at the last check.",
     "invariant")
+WAITS_REPAIRED = _counter("grns_waits_repaired_total", "scheduler",
+    "Tasks found waiting for what had happened already, and put right. Each is a bug.")
 FAILOVERS = _counter("grns_postgres_failovers_total", "janitor", "Failovers of PostgreSQL detected.")
 
 # ---------------------------------------------------------------- operations, requests, HTTP, every process

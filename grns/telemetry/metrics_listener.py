@@ -93,6 +93,7 @@ class MetricsListener:
         return {
             task.TaskReaped: self._reaped,
             service.TasksPromoted: lambda signal: count(metrics.PROMOTIONS, number=signal.tasks),
+            service.WaitsRepaired: lambda signal: count(metrics.WAITS_REPAIRED, number=signal.number),
             service.MessagesExpired: lambda signal: count(metrics.MESSAGES_EXPIRED, number=signal.messages),
             service.GaugesMeasured: self._measured,
             service.InvariantChecked: lambda signal: self._set(

@@ -177,6 +177,36 @@ class StatsStandby(Signal):
     reason: str
 
 
+@signal("follower_became_leader")
+class FollowerBecameLeader(Signal):
+    epoch: int
+    low: int
+
+
+@signal("follower_became_standby")
+class FollowerStandby(Signal):
+    reason: str
+
+
+@signal("log_followed", level="debug")
+class LogFollowed(Signal):
+    """Rows of the event log were followed; `queued` tasks had waited for others, `postponed` are locked."""
+
+    rows: int
+    low: int
+    missing: int
+    queued: int
+    postponed: int
+
+
+@signal("waits_repaired", level="error")
+class WaitsRepaired(Signal):
+    """Tasks were found waiting for what had happened already, and are put right: a bug, please report it."""
+
+    number: int
+    task_ids: Sequence[str]
+
+
 @signal("log_counted", level="debug")
 class LogCounted(Signal):
     """Rows of the event log were counted, the latest of this age; up to `low` all are counted."""

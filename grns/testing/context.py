@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -29,7 +29,13 @@ class LocalContext(Context):
     """
 
     def __init__(
-        self, claim: Claim, *, state: Any = None, connection: Any = None, client: Client | None = None
+        self,
+        claim: Claim,
+        *,
+        state: Any = None,
+        connection: Any = None,
+        client: Client | None = None,
+        results: Mapping[str, Any] | None = None,
     ) -> None:
         self._local_lease = Lease(claim, 0, 1)
         super().__init__(
@@ -44,6 +50,11 @@ class LocalContext(Context):
         self.state = state
         self.result: Any = None
         self._connection = connection
+        self._results = dict(results or {})
+
+    async def results(self) -> dict[str, Any]:
+        """Return the results that the test passed."""
+        return dict(self._results)
 
     def stop(self, reason: str = "cancelled") -> None:
         """Ask the attempt to stop: `ctx.should_stop` is true, and `ctx.stop_reason` is the reason."""
@@ -81,6 +92,7 @@ def context(
     state: Any = None,
     connection: Any = None,
     client: Client | None = None,
+    results: Mapping[str, Any] | None = None,
 ) -> LocalContext:
     """Return a context with which a test calls a handler.
 
@@ -92,6 +104,7 @@ def context(
         state: what `ctx.state` returns.
         connection: asyncpg connection for `ctx.transaction()`.
         client: what `ctx.client` returns, such as that of `grns.testing.eager()`.
+        results: what `ctx.results()` returns.
 
     Example:
         ctx = grns.testing.context(attempt=3)
@@ -99,7 +112,7 @@ def context(
     """
     text = dumps({} if payload is None else payload, Limits())
     claim = forged(task_type, text, attempt, max_attempts)
-    return LocalContext(claim, state=state, connection=connection, client=client)
+    return LocalContext(claim, state=state, connection=connection, client=client, results=results)
 
 
 async def run(
@@ -111,12 +124,13 @@ async def run(
     state: Any = None,
     connection: Any = None,
     client: Client | None = None,
+    results: Mapping[str, Any] | None = None,
 ) -> ResultT:
     """Run one attempt of a task as a worker does, and return its result.
 
     The payload is validated and becomes JSON on the way, dependencies are resolved, and the result becomes
     JSON and is validated. The lifespan of the pool is entered unless you pass a `state`;
-    `connection` and `client` are those of `context`.
+    `connection`, `client` and `results` are those of `context`.
 
     Raises:
         InvalidInputError: the payload does not fit the handler.
@@ -127,7 +141,7 @@ async def run(
     """
     text = dumps(handler.signature.payload_text(payload), Limits())
     claim = forged(handler.task_type, text, attempt, max_attempts or handler.max_attempts or 3)
-    local = LocalContext(claim, connection=connection, client=client)
+    local = LocalContext(claim, connection=connection, client=client, results=results)
     *_, root = handler.pool.lineage()
     runner = HandlerRunner(
         root,

@@ -17,9 +17,11 @@ from grns.model.json import Limits
 from grns.model.outcome import Verb
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
-from grns.tasks.submit import Prepared, Submitted
+from grns.tasks.submit import NewWorkflow, Prepared, Submitted
+from grns.tasks.workflows import WorkflowState
 from grns.telemetry import current
 from grns.testing.context import LocalContext, forged
+from grns.testing.eager_needs import EagerNeeds, Verdict
 from grns.worker.handler import Handler
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.pool import Pool
@@ -56,6 +58,7 @@ class EagerClient(Client):
             emit=lambda _signal: None,
         )
         self.tasks: dict[str, Task] = {}
+        self._needs = EagerNeeds(self.tasks)
         self.threads: int | Executor = 1
         self._runs = runs
         self._connection = connection
@@ -79,8 +82,10 @@ class EagerClient(Client):
     async def run_waiting(self) -> None:
         """Run the tasks that are delayed or snoozed, and those that `runs=False` has held."""
         for task in list(self.tasks.values()):
-            if task.status in (TaskStatus.QUEUED, TaskStatus.WAITING, TaskStatus.RETRY_WAIT):
+            is_due = task.status in (TaskStatus.QUEUED, TaskStatus.WAITING, TaskStatus.RETRY_WAIT)
+            if is_due and task.waits_for != "tasks":
                 await self._run(task.id)
+        await self._settle()
 
     def assert_submitted(self, task: Handler[Any, Any] | str, payload: Any = None, **fields: Any) -> Task:
         """Return the first task of a type with this payload and these fields of `grns.Task`.
@@ -122,7 +127,10 @@ class EagerClient(Client):
         for task in (self.tasks[task_id] for task_id in task_ids if task_id in self.tasks):
             answers[task.id] = str(task.status) if task.is_terminal else "cancelled"
             if not task.is_terminal:
-                self._change(task.id, status=TaskStatus.CANCELLED, finished_at=datetime.now(UTC))
+                self._change(
+                    task.id, status=TaskStatus.CANCELLED, finished_at=datetime.now(UTC), waits_for=None
+                )
+        await self._settle()
         return answers
 
     async def redrive_many(self, task_ids: Sequence[str], *, reason: str | None = None) -> dict[str, str]:
@@ -132,11 +140,20 @@ class EagerClient(Client):
             ended = task.status in (TaskStatus.FAILED, TaskStatus.DEAD, TaskStatus.CANCELLED)
             answers[task.id] = "redriven" if ended else str(task.status)
             if ended:
+                self._needs.ended.pop(task.id, None)
                 self._change(
                     task.id, status=TaskStatus.QUEUED, uncounted_attempts=task.attempt, finished_at=None
                 )
                 await self._run(task.id)
+        await self._settle()
         return answers
+
+    async def get_workflow(self, workflow_id: str) -> WorkflowState:
+        """Return the state of a workflow."""
+        state = self._needs.workflow(workflow_id)
+        if state is None:
+            raise NotFoundError(f"no workflow {workflow_id} was submitted to this client")
+        return state
 
     async def events(self, task_id: str) -> list[LogEvent]:
         """Raise InvalidInputError: eager mode has no event log."""
@@ -152,6 +169,14 @@ class EagerClient(Client):
             raise answer
         return answer
 
+    async def _submit_workflow(
+        self, workflow: NewWorkflow, batch: Sequence[Prepared], tasks: Sequence[Any], connection: Any
+    ) -> list[TaskHandle[Any]]:
+        for task in tasks:
+            self._note(task)
+        self._needs.add_workflow(workflow, batch)
+        return self._handles(await self._submit_part(batch), [{"task": task} for task in tasks])
+
     async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | ConflictError]:
         answers: list[Submitted | ConflictError] = []
         for prepared in part:
@@ -163,6 +188,7 @@ class EagerClient(Client):
             ]
             if not same:
                 self.tasks[task.id] = task
+                self._needs.add(prepared)
                 if self._runs and task.status is TaskStatus.QUEUED:
                     await self._run(task.id)
                 answers.append(Submitted(task.id, True, task.trace_id))
@@ -170,7 +196,36 @@ class EagerClient(Client):
                 answers.append(Submitted(same[0].id, False, same[0].trace_id))
             else:
                 answers.append(ConflictError(f"the idempotency key belongs to task {same[0].id}"))
+        await self._settle()
         return answers
+
+    async def _settle(self) -> None:
+        """Run and cancel what waits for tasks, as these have ended, until nothing changes."""
+        has_changed = True
+        while has_changed:
+            has_changed = False
+            for task_id, verdict in self._needs.verdicts().items():
+                has_changed |= await self._follow(task_id, verdict)
+
+    async def _follow(self, task_id: str, verdict: Verdict) -> bool:
+        was = self._needs.ended.get(task_id)
+        if verdict in ("dependency", "skipped"):
+            if was is None:
+                self._needs.ended[task_id] = verdict
+                self._change(
+                    task_id, status=TaskStatus.CANCELLED, waits_for=None, finished_at=datetime.now(UTC)
+                )
+            return was is None
+        if was is not None:
+            del self._needs.ended[task_id]
+            self._change(task_id, status=TaskStatus.WAITING, waits_for="tasks", finished_at=None)
+        if verdict == "queued":
+            is_delayed = self.tasks[task_id].next_attempt_at is not None
+            status = TaskStatus.WAITING if is_delayed else TaskStatus.QUEUED
+            self._change(task_id, status=status, waits_for="time" if is_delayed else None)
+            if self._runs and not is_delayed:
+                await self._run(task_id)
+        return was is not None or verdict == "queued"
 
     def _note(self, task: Any) -> None:
         if isinstance(task, Handler):
@@ -190,7 +245,8 @@ class EagerClient(Client):
         task = self.tasks[task_id]
         claim = forged(task.task_type, json.dumps(task.payload), task.attempt + 1, limit)
         claim.id, claim.trace_id, claim.uncounted_attempts = task.id, task.trace_id, task.uncounted_attempts
-        local = LocalContext(claim, connection=self._connection, client=self)
+        results = self._needs.results(task_id)
+        local = LocalContext(claim, connection=self._connection, client=self, results=results)
         *_, root = handler.pool.lineage()
         runner = HandlerRunner(
             root, make_context=lambda _claim, _lease: local, threads=self.threads, result_limits=Limits(),
@@ -271,5 +327,6 @@ def _task(prepared: Prepared) -> Task:
         idempotency_key=said.idempotency_key,
         causation_id=said.causation_id,
         next_attempt_at=said.run_at
-        or (now + timedelta(seconds=said.delay_seconds) if said.is_delayed else None),
+        or (now + timedelta(seconds=said.delay_seconds) if said.delay_seconds else None),
+        waits_for="tasks" if said.needs else "time" if said.is_delayed else None,
     )

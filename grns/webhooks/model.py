@@ -1,16 +1,10 @@
-"""Webhooks: kinds of events, signatures and retry delays.
-
-Requests are signed according to Standard Webhooks: HMAC-SHA256 over `<id>.<timestamp>.<body>`.
-"""
+"""Webhooks: kinds of events, bodies and retry delays."""
 
 from __future__ import annotations
 
-import base64
-import hmac
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from grns.errors import InvalidInputError
@@ -24,8 +18,6 @@ LONGEST_DESCRIPTION = 1000
 OVERLAP_SECONDS = 86_400.0
 LONGEST_OVERLAP_SECONDS = 30 * 86_400.0
 
-_PREFIX = "whsec_"
-_SECRET_BYTES = 32
 _MINUTE, _HOUR = 60.0, 3600.0
 # Delays after the first attempt, the second, …: about three days in all.
 _DELAYS_SECONDS = (
@@ -35,36 +27,9 @@ _DELAYS_SECONDS = (
 _KIND = re.compile(r"(evt|dlq)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """The signing secret of a webhook. Its `repr` does not show it."""
-
-    value: bytes = field(repr=False)
-
-    def reveal(self) -> str:
-        """Return the secret as text, for its owner."""
-        return _PREFIX + base64.b64encode(self.value).decode()
-
-
-def make_secret() -> Secret:
-    """Return a new secret."""
-    return Secret(secrets.token_bytes(_SECRET_BYTES))
-
-
 def make_id(milliseconds: int) -> str:
     """Return the id of a new webhook; ids sort by time."""
     return f"wh-{milliseconds & (2**48 - 1):012x}{secrets.token_hex(4)}"
-
-
-def sign(keys: Iterable[Secret], message_id: str, timestamp: int, body: bytes) -> Mapping[str, str]:
-    """Return the headers with message id, time and one signature per key."""
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    signatures = (base64.b64encode(hmac.digest(key.value, signed, "sha256")).decode() for key in keys)
-    return {
-        "webhook-id": message_id,
-        "webhook-timestamp": str(timestamp),
-        "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
-    }
 
 
 def document(*, workspace: str, version: int, **envelope: Any) -> bytes:

@@ -29,9 +29,10 @@ from grns.telemetry.service_signals import (
 )
 from grns.webhooks import deliveries as delivery
 from grns.webhooks import model as webhook
+from grns.webhooks import signature
 from grns.webhooks.deliveries import ClaimedDelivery, DeliveryEvent, DeliveryOutcome
 from grns.webhooks.http import HttpSender, SendResult
-from grns.webhooks.model import Secret
+from grns.webhooks.signature import Secret
 
 _NAME = "webhook_sender"
 _MOST_NUMBERS = 2000
@@ -190,7 +191,7 @@ class WebhookSender(PeriodicService):
             return SendResult(error=error.code, detail=str(error))
         body = _document(claimed, event)
         timestamp = int(claimed.now_seconds + time.monotonic() - taken_at)
-        headers = webhook.sign(map(Secret, claimed.secrets), claimed.message_id, timestamp, body)
+        headers = signature.sign(map(Secret, claimed.secrets), claimed.message_id, timestamp, body)
         return await self.http.post(to, headers, body)
 
     def _outcome(self, claimed: ClaimedDelivery, result: SendResult, seconds: float) -> DeliveryOutcome:

@@ -16,7 +16,8 @@ from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page, page_of
 from grns.webhooks import model as webhook
-from grns.webhooks.model import Secret
+from grns.webhooks import signature
+from grns.webhooks.signature import Secret
 
 _MAX_WEBHOOKS = 100
 
@@ -76,7 +77,7 @@ async def create_webhook(
     unique_kinds = webhook.check_kinds(kinds)
     webhook.check_description(description)
     to = guard.destination(url)
-    secret = webhook.make_secret()
+    secret = signature.make_secret()
     webhook_id = webhook.make_id(time.time_ns() // 1_000_000)
     rows = await database.run(
         "create_webhook", webhook_id, workspace, to.url, unique_kinds, webhook.pattern(unique_kinds),
@@ -157,7 +158,7 @@ async def rotate_secret(
     Raises `InvalidInputError` and `NotFoundError`, and `ConflictError` on a concurrent rotation.
     """
     webhook.check_overlap(overlap_seconds)
-    secret = webhook.make_secret()
+    secret = signature.make_secret()
     rows = await database.run("rotate_secret", workspace, webhook_id, secret.value, overlap_seconds, actor)
     rotated = await read_webhook(database, webhook_id, workspace=workspace)
     if not rows:

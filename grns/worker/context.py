@@ -169,6 +169,15 @@ class Context:
             raise InvalidInputError("no_client", "pass a client to testing.context(client=...)")
         return self._client
 
+    async def results(self) -> dict[str, Any]:
+        """Return the results of the tasks that this one needs, by name; of those that have succeeded.
+
+        Example:
+            pages = (await ctx.results()).values()
+        """
+        rows = await self._database.run("read_results", self.id, self.workspace)
+        return {row["name"]: loads_stored(row["result"]) for row in rows}
+
     @property
     def log(self) -> Any:
         """structlog logger that is bound to the task's id, type, attempt and trace."""

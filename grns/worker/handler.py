@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from grns.errors import Fail, InvalidInputError, TaskSignal
+from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.duration import seconds_of
 from grns.model.retry import Backoff
@@ -142,14 +142,6 @@ class Handler(Generic[PayloadT, ResultT]):
         self.backoff = settings.backoff or Backoff()
         self.non_retryable = settings.non_retryable
         self.retryable = settings.retryable
-
-    def is_final(self, error: BaseException) -> bool:
-        """Return whether an error ends the task as `failed`: another attempt would not help."""
-        if isinstance(error, TaskSignal):
-            return isinstance(error, Fail)
-        return isinstance(error, self.non_retryable) or not (
-            self.retryable is None or isinstance(error, self.retryable)
-        )
 
     if not TYPE_CHECKING:  # or a type checker would accept any name
 

@@ -258,12 +258,20 @@ class HandlerRunner:
             claim.task_type,
             error_class,
             message,
-            is_final=handler.is_final(error),
+            is_final=is_final(error, handler),
             backoff_seconds=_backoff(error, claim, handler),
             lines=frames.lines(),
             places=frames.places(),
             traceback=traceback,
         )
+
+
+def is_final(error: BaseException, handler: AnyHandler) -> bool:
+    """Return whether an exception ends the task as `failed`: another attempt would not help."""
+    if isinstance(error, TaskSignal):
+        return isinstance(error, Fail)
+    is_retryable = handler.retryable is None or isinstance(error, handler.retryable)
+    return isinstance(error, handler.non_retryable) or not is_retryable
 
 
 def _alone(error: BaseException, handler: AnyHandler) -> BaseException:
@@ -272,7 +280,7 @@ def _alone(error: BaseException, handler: AnyHandler) -> BaseException:
     while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
         inner = inner.exceptions[0]
     decides = isinstance(inner, (TaskSignal, LeaseLostError))
-    return inner if decides or handler.is_final(inner) != handler.is_final(error) else error
+    return inner if decides or is_final(inner, handler) != is_final(error, handler) else error
 
 
 def _dumped(adapter: TypeAdapter[Any], result: Any) -> Any:

@@ -160,6 +160,7 @@ PROCESSES = Dashboard(
         chart(
             "Failovers and losses",
             rate(r.FAILOVERS, legend="failovers of Postgres"),
+            rate(r.WAITS_REPAIRED, legend="waits repaired"),
             rate(r.BROKER_LOSSES, legend="losses of the broker"),
             rate(r.OUT_OF_ROOM, legend="refusals for want of storage"),
             of=r.FAILOVERS,

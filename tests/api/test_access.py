@@ -34,7 +34,7 @@ from tests.support.store import ACTOR, fetch
 NOTHING = {
     "task_id": "gr-nothing", "message_id": str(uuid4()), "fingerprint": "0f0f", "number": "999999",
     "agent_type": "worker", "key_id": "0" * 20, "name": "nothing", "webhook_id": "wh-nothing",
-    "seq": "999999",
+    "seq": "999999", "workflow_id": "wf-nothing",
 }  # fmt: skip
 # Whoever reads metrics or makes workspaces is bound to none.
 OF_ALL = frozenset({"read_metrics", "examine", "create_workspace"})
@@ -83,7 +83,9 @@ def test_every_route_says_who_may_use_it() -> None:
 def test_what_only_looks_takes_a_scope_to_look_and_nothing_else_does() -> None:
     looking = {route.name for route in CLOSED if route.method == "GET"}
     assert {route.name for route in CLOSED if route.needs == "read"} == looking - {"list_keys", "read_key"}
-    assert {route.name for route in CLOSED if route.needs == "submit"} == {"create_task", "create_tasks"}
+    assert {route.name for route in CLOSED if route.needs == "submit"} == {
+        "create_task", "create_tasks", "create_workflow",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=named)
@@ -134,7 +136,11 @@ async def _theirs(database: Database) -> dict[str, str]:
         actor=ACTOR,
     )
     seq = await ping_webhook(database, webhook.id, workspace=THEIRS, actor=ACTOR)
+    graph = '[{"task_type": "noop"}]'
+    await database.run("submit_graph", graph, THEIRS, ACTOR, '{"name": "theirs"}')
+    (workflow,) = await fetch(database, "select id from grns.workflows where workspace = $1", THEIRS)
     return {
+        "workflow_id": workflow["id"],
         "task_id": task_id, "message_id": str(letters[0]["id"]), "fingerprint": "beef",
         "number": str(made.id), "agent_type": "worker", "key_id": key.id, "name": "theirs",
         "webhook_id": webhook.id, "seq": str(seq),

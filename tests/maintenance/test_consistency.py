@@ -300,11 +300,26 @@ async def test_what_is_paused_waits_and_is_not_stuck(
     assert (await found(shared)).counts["undelivered"] == 1, "and now it is"
 
 
+async def unfollowed_for_long(database: Database) -> str:
+    """Let a task wait for one that has ended an hour ago."""
+    first = (await submit(database)).id
+    child = (await submit(database, needs=({"task": first},))).id
+    await finish(database, await claim(database, first))
+    await fetch(
+        database,
+        "update grns.tasks set updated_at = now() - interval '1 h',"
+        " finished_at = finished_at - interval '1 h' where id = any($1)",
+        [first, child],
+    )
+    return child
+
+
 LATE: dict[str, tuple[Callable[[Database], Awaitable[str]], int]] = {
     "undelivered": (queued_for_long, 1),
     "unreaped": (expired_for_long, 1),
     "unpromoted": (due_for_long, 1),
     "unrelayed": (unpublished_for_long, 2),
+    "unfollowed": (unfollowed_for_long, 1),
 }
 
 

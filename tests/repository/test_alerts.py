@@ -39,6 +39,7 @@ WANTED = {
     "relay lag": "GrnsRelayLags",
     "no worker serves a type": "GrnsNoWorker",
     "invariant violations": "GrnsInvariantViolated",
+    "waits repaired": "GrnsWaitsRepaired",
 }
 SERIES = {
     f"{metric.name}{suffix}": metric for metric, suffix in product(METRICS, ("", "_bucket", "_sum", "_count"))

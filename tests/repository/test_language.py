@@ -63,7 +63,7 @@ _PRIVATE = re.compile(
     r"|waiting room|ledger|parcel|corpse|bury|buried|farewell)s?(?![a-z])"
 )
 # The system's user, and a policy of the initial migration.
-_NAMES = {"grns/dev/servers/identity.py", "grns/postgres/migrations/sql/0001_initial.sql"}
+_NAMES = {"grns/dev/servers/identity.py", "grns/postgres/migrations/sql/0001_initial/11_tenants.sql"}
 
 
 def test_code_has_no_private_word() -> None:

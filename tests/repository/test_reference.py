@@ -36,6 +36,7 @@ RUN_BY = {
     "tutorial.md": "tests/site/test_tutorial.py",
     "submit.md": "tests/site/test_programs.py",
     "traces.md": "tests/site/test_services.py",
+    "workflows.md": "tests/site/test_programs.py",
 }
 # Settings of Django.
 _DJANGO = {"GRNS_POOL", "GRNS_OPTIONS", "GRNS_EAGER", "GRNS_MIGRATE"}

@@ -78,6 +78,22 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "backoff_ms": 1000,
         "error_class": "ValueError",
     },
+    **{
+        f"evt.workflow.{word}": {
+            "workflow_id": "wf-1",
+            "name": "report",
+            "status": status,
+            "total": 3,
+            "succeeded": 2,
+            "failed": 1,
+        }
+        for word, status in (
+            ("started", "running"),
+            ("succeeded", "succeeded"),
+            ("failed", "failed"),
+            ("reopened", "running"),
+        )
+    },
     "evt.task.snoozed": {
         "task_id": "t1",
         "agent_id": "worker-1",

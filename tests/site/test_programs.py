@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -67,6 +69,33 @@ async def test_pools_with_resources_and_of_several_modules(bakery: Path, fleet: 
         sent = await client.submit("send_mail", {"to": "ann"}, pool="shop")
         assert await title.result(timeout=LIMIT_SECONDS) == "the title of https://example.org"
         assert await sent.result(timeout=LIMIT_SECONDS) == "sent to ann"
+
+
+async def test_workflows(fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path) -> None:
+    written("workflows.md", tmp_path)
+    fleet.start("server")
+    fleet.start("worker", "start", "words:pool", PYTHONPATH=str(tmp_path))
+    sys.path.insert(0, str(tmp_path))
+    try:
+        module, orders = importlib.import_module("words"), importlib.import_module("order")
+    finally:
+        sys.path.remove(str(tmp_path))
+    async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
+        assert await asyncio.wait_for(module.count_letters(client), LIMIT_SECONDS) == 9
+        await orders.order(client)
+    (code,) = blocks("workflows.md", "sql")
+    connection = await asyncpg.connect(database.url)
+    try:
+        assert [row["name"] for row in await connection.fetch(code)] == ["fetch", None]
+    finally:
+        await connection.close()
+    (document,) = blocks("workflows.md", "json")
+    done = subprocess.run(  # noqa: ASYNC221 - it is short
+        [sys.executable, "-m", "grns", "workflow", "submit", document],
+        env=os.environ | {"GRNS_DATABASE_URL": database.url, "GRNS_NATS_URL": broker.url},
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("wf-")
 
 
 async def test_what_is_submitted(bakery: Path, database: Database, database_url: str) -> None:

@@ -12,6 +12,7 @@ from grns.errors import InvalidInputError, UnavailableError
 from grns.maintenance.reaper import reap
 from grns.maintenance.retention import delete_tasks
 from grns.model.outcome import Verb
+from grns.outbox.consumer import LogCursor
 from grns.postgres.database import Database
 from grns.runtime.leader import LeaderLease
 from grns.stats import counts as count
@@ -289,7 +290,7 @@ async def test_the_cursor_comes_back_as_it_was_left(shared: Database) -> None:
     start = await low(shared)
     cursor = await count.read_cursor(shared)
     # Two numbers of the stranger's; the two events and commands beyond are counted.
-    assert (cursor.low, cursor.counted) == (start, [(start + 3, start + 7)])
+    assert (cursor.low, cursor.beyond) == (start, [(start + 3, start + 7)])
 
 
 async def test_one_that_has_lost_the_lead_counts_nothing(shared: Database) -> None:
@@ -297,7 +298,7 @@ async def test_one_that_has_lost_the_lead_counts_nothing(shared: Database) -> No
     await submit_many(shared, 5)
     frozen = await lead(shared, "one")
     await count_all(shared)
-    with pytest.raises(UnavailableError, match="another counter"):
+    with pytest.raises(UnavailableError, match="another one leads"):
         await frozen.step(100)
     assert await counted(shared) == await there(shared)
 
@@ -310,7 +311,7 @@ async def test_a_statement_that_waits_while_the_lead_changes_counts_nothing(shar
         counting = asyncio.create_task(late.step(100))
         await eventually(lambda: is_waiting_for_lock(shared))
         await connection.execute("commit")
-        with pytest.raises(UnavailableError, match="another counter"):
+        with pytest.raises(UnavailableError, match="another one leads"):
             await counting
     assert await counted(shared) == {}
     await count_all(shared)
@@ -357,10 +358,10 @@ async def test_a_row_that_is_not_there_stops_all_of_it(shared: Database) -> None
     cursor = await count.read_cursor(shared)
     after = await last_number(shared)
     spans = [(cursor.low + 1, after + 2)]
-    assert await count.count(shared, lease, cursor, spans, low=after + 1, counted=[]) is None
+    assert await count.count(shared, lease, cursor, spans, LogCursor(0, after + 1, [])) is None
     assert await counted(shared) == {}
     assert await low(shared) == cursor.low
     spans = [(cursor.low + 1, after + 1)]
-    assert await count.count(shared, lease, cursor, spans, low=after, counted=[]) is not None
-    assert await count.count(shared, lease, cursor, [], low=0, counted=[]) is None, "the cursor has moved"
+    assert await count.count(shared, lease, cursor, spans, LogCursor(0, after, [])) is not None
+    assert await count.count(shared, lease, cursor, [], LogCursor(0, 0, [])) is None, "the cursor has moved"
     assert await counted(shared) == await there(shared)

@@ -6,8 +6,7 @@ from typing import Any
 
 from grns.postgres.database import Database
 from grns.runtime.leader import LeaderLease
-from grns.stats import counts as count
-from grns.stats.aggregator import AggregatorLeadership
+from grns.stats.aggregator import StatsAggregator
 from tests.support.store import fetch
 
 Counts = dict[tuple[str, str, str], int]
@@ -21,15 +20,17 @@ async def begin_here(database: Database) -> None:
     await fetch(database, "update grns.count_cursor set low = nextval('grns.events_seq'), counted = '{}'")
 
 
-async def lead(database: Database, owner: str = "test") -> AggregatorLeadership:
+async def lead(database: Database, owner: str = "test") -> StatsAggregator:
     """Take the lead, whoever has it."""
-    lease = LeaderLease("stats", owner, 60.0)
-    while not await lease.acquire(database):
+    aggregator = StatsAggregator(
+        database=database, lease=LeaderLease("stats", owner, 60.0), emit=lambda _: None
+    )
+    while not await aggregator.lead():
         await fetch(database, "update grns.leases set until = '-infinity' where name = 'stats'")
-    return AggregatorLeadership(database, lease, await count.read_cursor(database), emit=lambda _: None)
+    return aggregator
 
 
-async def count_all(database: Database, rows: int = 5000) -> AggregatorLeadership:
+async def count_all(database: Database, rows: int = 5000) -> StatsAggregator:
     """Count to the end of the log, so many rows at a time; also what counting itself has written there."""
     leading = await lead(database)
     for _ in range(2):

@@ -121,7 +121,8 @@ _CLEANER = "test cleaner"
 _TABLES = (
     "pauses", "tasks", "events", "dead_letters", "processed_messages", "agents", "failovers", "replays",
     "task_counts", "deleted_tasks", "task_minutes", "issues", "operations", "operation_tasks", "webhooks",
-    "webhook_secrets", "webhook_deliveries", "api_keys", "ended_sessions", "saved_filters",
+    "webhook_secrets", "webhook_deliveries", "api_keys", "ended_sessions", "saved_filters", "needs", "waits",
+    "workflows", "follow_later",
 )  # fmt: skip
 _DELETIONS = "".join(
     f"if exists (select from grns.{table}) then delete from grns.{table}; end if;\n" for table in _TABLES
@@ -135,6 +136,7 @@ begin
     update grns.webhook_cursor set low = 0;
     update grns.leases set epoch = 0, owner = null, until = '-infinity';
     update grns.count_cursor set moves = 0, low = 0, counted = '{{}}';
+    update grns.follow_cursor set moves = 0, low = 0, followed = '{{}}';
     update grns.server set system_identifier = null, timeline = null, seen_at = null;
     update grns.reaper_state
     set last_tick_at = null, reap_until = null, server_started_at = null, hold_until = null;

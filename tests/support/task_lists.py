@@ -27,7 +27,8 @@ _COLUMNS = {
 _FILL = """
     insert into grns.tasks (id, workspace, task_type, agent_type, priority, status, payload, attempt,
         attempt_limit, idempotency_key, trace_id, last_message_id, last_error, fingerprint, created_at,
-        owner_agent_id, lease_id, lease_until, queued_at, next_attempt_at, finished_at, discarded_at)
+        owner_agent_id, lease_id, lease_until, queued_at, next_attempt_at, waits_for, finished_at,
+        discarded_at)
     select 'gr-' || lpad(n::text, 5, '0'), $1, case when n % 11 = 0 then 'typeX1' else 'type_' || n % 3 end,
         case when n / 8 % 2 = 0 then 'worker' else 'batch' end, n / 16 % 4, s.status,
         jsonb_build_object('n', n % 5, 'url', 'https://a.example/' || n % 4, 'flag', n % 2 = 0, 'none', null,
@@ -43,6 +44,7 @@ _FILL = """
         case s.status when 'running' then now() + n % 5 * interval '1 min' end,
         case s.status when 'queued' then now() - n % 5 * interval '1 min' end,
         case when s.status in ('waiting', 'retry_wait') then now() + n % 5 * interval '1 min' end,
+        case s.status when 'waiting' then 'time' end,
         case when s.place > 4 then now() - n % 5 * interval '1 min' end,
         case when s.place > 5 and n % 7 = 0 then now() end
     from generate_series($2::integer, $3::integer) as n

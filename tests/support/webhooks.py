@@ -18,8 +18,8 @@ from grns.bootstrap.app import App
 from grns.model.url_policy import UrlPolicy, guard
 from grns.postgres.database import Database
 from grns.webhooks.deliveries import WebhookDelivery, read_delivery
-from grns.webhooks.model import Secret
 from grns.webhooks.service import create_webhook
+from grns.webhooks.signature import Secret
 from tests.support.harness import eventually, settings_for
 from tests.support.operations import SignalRecorder
 from tests.support.store import ACTOR, fetch

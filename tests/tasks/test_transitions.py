@@ -21,6 +21,7 @@ from grns.model.task import LETTERS, TERMINAL, TRANSITIONS, TaskStatus, Transiti
 from grns.postgres.database import Database, Session
 from grns.worker.claims import Claims
 from grns.worker.finishes import Finishes
+from tests.support.followers import begin_here, follow
 from tests.support.harness import eventually, submit
 from tests.support.store import (
     ACTOR,
@@ -30,6 +31,7 @@ from tests.support.store import (
     cancel,
     ending,
     fetch,
+    finish,
     is_waiting_for_lock,
     log_of,
     place,
@@ -37,6 +39,7 @@ from tests.support.store import (
     row_of,
     stranger,
 )
+from tests.support.store import claim as claimed
 
 Row = dict[str, Any]
 Act = Callable[[Database, dict[str, Claim]], Awaitable[object]]
@@ -48,6 +51,7 @@ _SHAPE = """
     lease_until = case $2 when 'running' then now() end,
     queued_at = case $2 when 'queued' then now() end,
     next_attempt_at = case when $2 in ('waiting', 'retry_wait') then now() end,
+    waits_for = case $2 when 'waiting' then 'time' end,
     finished_at = case when $2 in ('succeeded', 'failed', 'dead', 'cancelled') then now() end
 """
 
@@ -86,6 +90,7 @@ async def test_a_row_has_what_its_status_needs_and_nothing_else(shared: Database
         "queued_at = case when queued_at is null then now() end",
         "next_attempt_at = case when next_attempt_at is null then now() end",
         "finished_at = case when finished_at is null then now() end",
+        "waits_for = case when waits_for is null then 'time' end",
         "status = 'elsewhere'",
     )
     async with shared.connection() as connection:
@@ -186,6 +191,7 @@ def test_the_roads_lead_over_every_transition() -> None:
         for statement, ends in _EXPECTED.items()
         for road, target in ends.items()
     }
+    seen |= {_transition("follow", source, target) for _, source, target in _FOLLOWED.values()}
     assert seen == {row for row in TRANSITIONS if row.source is not None}
 
 
@@ -210,6 +216,42 @@ async def test_a_statement_makes_its_transitions_and_no_other(shared: Database, 
         _check_step(transition, before[road], after, news)
         _check_causation(statement, road, before[road], claim, news)
         _check_special(statement, before[road], after, news)
+
+
+# What a need went through before the follower reads, where its task is then, and where it goes.
+_FOLLOWED: dict[str, tuple[str, TaskStatus, TaskStatus]] = {
+    "met": ("succeed", TaskStatus.WAITING, TaskStatus.QUEUED),
+    "met, and it has a delay": ("succeed", TaskStatus.WAITING, TaskStatus.WAITING),
+    "broken": ("fail", TaskStatus.WAITING, TaskStatus.CANCELLED),
+    "open again": ("fail read redrive", TaskStatus.CANCELLED, TaskStatus.WAITING),
+    "met after all": ("fail read redrive succeed", TaskStatus.CANCELLED, TaskStatus.QUEUED),
+}
+
+
+@pytest.mark.parametrize("case", _FOLLOWED)
+async def test_the_follower_makes_its_transitions(shared: Database, case: str) -> None:
+    await begin_here(shared)
+    steps, source, target = _FOLLOWED[case]
+    need = (await submit(shared)).id
+    delay = 100.0 if "delay" in case else 0.0
+    child = (await submit(shared, needs=({"task": need},), delay_seconds=delay, causation_id=uuid4())).id
+    for step in steps.split():
+        if step == "read":
+            await follow(shared)
+        elif step == "redrive":
+            await redrive(shared, need)
+        else:
+            await finish(shared, await claimed(shared, need), Verb(step))
+    before, old = await row_of(shared, child), await log_of(shared, child)
+    assert before["status"] == source
+    await follow(shared)
+    after, log = await row_of(shared, child), await log_of(shared, child)
+    _check_step(_transition("follow", source, target), before, after, log[len(old) :])
+    assert {row["causation_id"] for row in log[len(old) :]} == {before["last_message_id"]}
+    if target is TaskStatus.WAITING:
+        assert after["waits_for"] == ("time" if delay else "tasks")
+    if target is not TaskStatus.CANCELLED:
+        assert after["cancel_reason"] is None
 
 
 # What waits for a row: where it leads, what it answers then, and what it answers of a task that runs.
@@ -271,7 +313,9 @@ def _check_step(transition: Transition, before: Row | None, after: Row, news: Se
     assert [row["kind"] for row in news] == expected
     assert news[0]["message_id"] == after["last_message_id"]
     assert len({row["message_id"] for row in news}) == len(news)
-    is_asked_for = transition.by == "redrive" or transition.target is TaskStatus.CANCELLED
+    is_asked_for = transition.by == "redrive" or (
+        transition.target is TaskStatus.CANCELLED and transition.by != "follow"
+    )
     was = LETTERS[transition.source].encode() if transition.source else None
     assert [row["was"] for row in news] == [was] + [None] * (len(news) - 1)
     assert [row["actor"] for row in news] == [ACTOR if is_asked_for else None] + [None] * (len(news) - 1)
@@ -301,7 +345,7 @@ def _check_payload(transition: Transition, before: Row, after: Row, row: Row) ->
     if transition.command and row["kind"] != "evt.task.lease_expired":
         truth["reason"] = "shutdown" if row["kind"] == "evt.task.released" else transition.command
     if transition.target is TaskStatus.CANCELLED:
-        truth["reason"], truth["actor"] = after["cancel_reason"], ACTOR
+        truth["reason"], truth["actor"] = after["cancel_reason"], after["cancel_actor"]
     if transition.by == "redrive":
         is_dead = before["status"] in (TaskStatus.DEAD, TaskStatus.FAILED)
         truth["actor"], truth["fingerprint"] = ACTOR, before["fingerprint"] if is_dead else None

@@ -11,13 +11,14 @@ from grns.errors import InvalidInputError
 from grns.model.api_key import redacted
 from grns.model.events import PAYLOADS
 from grns.webhooks import model as webhook
-from grns.webhooks.model import Secret
+from grns.webhooks import signature
+from grns.webhooks.signature import Secret
 
 
 def test_a_signature_is_that_of_the_standard() -> None:
     """The example that its libraries test themselves with."""
     secret = Secret(base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"))
-    found = webhook.sign([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    found = signature.sign([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert found == {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "webhook-timestamp": "1614265330",
@@ -26,20 +27,22 @@ def test_a_signature_is_that_of_the_standard() -> None:
 
 
 def test_each_secret_signs_for_itself() -> None:
-    one, other = webhook.make_secret(), webhook.make_secret()
-    both = webhook.sign([one, other], "id", 1, b"{}")["webhook-signature"]
-    assert both == " ".join(webhook.sign([key], "id", 1, b"{}")["webhook-signature"] for key in (one, other))
+    one, other = signature.make_secret(), signature.make_secret()
+    both = signature.sign([one, other], "id", 1, b"{}")["webhook-signature"]
+    assert both == " ".join(
+        signature.sign([key], "id", 1, b"{}")["webhook-signature"] for key in (one, other)
+    )
     assert len(set(both.split(" "))) == 2
 
 
 def test_a_secret_is_shown_on_purpose_only() -> None:
-    secret = webhook.make_secret()
+    secret = signature.make_secret()
     shown = secret.reveal()
     assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", shown)
     assert base64.b64decode(shown.removeprefix("whsec_")) == secret.value
     assert repr(secret) == "Secret()"
     assert redacted(f"what {shown} says") == "what whsec_*** says"
-    assert webhook.make_secret() != secret
+    assert signature.make_secret() != secret
 
 
 def test_ids_sort_by_time() -> None:

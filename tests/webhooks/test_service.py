@@ -15,8 +15,8 @@ from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.webhooks import service as store
 from grns.webhooks.deliveries import list_deliveries, read_delivery, resend_delivery
-from grns.webhooks.model import Secret
 from grns.webhooks.service import Webhook
+from grns.webhooks.signature import Secret
 from tests.support.operations import payload_of, said
 from tests.support.store import ACTOR, deleted, fetch
 from tests.support.webhooks import deliveries, made

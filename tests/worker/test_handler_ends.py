@@ -17,6 +17,7 @@ import grns
 from grns import testing
 from grns.errors import InvalidInputError, TaskEndedError
 from grns.postgres.database import Database
+from grns.worker.handler_runner import is_final
 from grns.worker.pool import AttemptEnd
 
 pool = grns.Pool("ends")
@@ -283,8 +284,8 @@ def test_a_handler_may_retry_others_and_take_longer_than_its_pool_says() -> None
     @strict.task(retryable=(ValueError,), timeout=math.inf)
     async def long() -> None: ...
 
-    assert not long.is_final(ValueError())
-    assert long.is_final(ConnectionError())
+    assert not is_final(ValueError(), long)
+    assert is_final(ConnectionError(), long)
     assert long.timeout_seconds is None
     with pytest.raises(InvalidInputError, match="retryable must be a tuple"):
         grns.Pool("wrong", retryable=ValueError)  # type: ignore[arg-type]

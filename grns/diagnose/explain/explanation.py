@@ -15,8 +15,8 @@ from grns.diagnose.explain.cause import Cause
 from grns.diagnose.explain.history import HistoryStep, story
 from grns.diagnose.explain.phrases import because, clock, counted, failure, short
 from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
-from grns.diagnose.explain.snapshot import TaskSnapshot
-from grns.model.task import STATUS_AFTER, TERMINAL, TaskStatus
+from grns.diagnose.explain.snapshot import NeedSeen, TaskSnapshot
+from grns.model.task import REDRIVABLE, STATUS_AFTER, TERMINAL, TaskStatus
 from grns.text import lasted
 
 ClaimWord = Literal[
@@ -124,13 +124,30 @@ _ANSWERS: dict[str, ClaimWord] = {"paused": "paused", "no_handler": "no_handler"
 def _waiting(seen: TaskSnapshot) -> list[Cause]:
     due = seen.task.next_attempt_at
     if due is None:
-        return [Cause("waiting", "waiting without a due time")]
+        return [_needy(seen)]
     if due > seen.now:
         left = (due - seen.now).total_seconds()
         sentence = f"waiting until {clock(due, seen.now)}, for {lasted(left)} more"
         step = f"grns task edit {seen.task.id} --delay 0s  (to run it now)"
         return [Cause("not_due", sentence, (step,)), *standing(seen)]
     return [_overdue(seen, due, "waiting:"), *standing(seen)]
+
+
+def _needy(seen: TaskSnapshot) -> Cause:
+    needs = seen.needs
+    if needs is None:
+        return Cause("waiting", "waiting for tasks, and nothing says for which: run grns verify")
+    running = [one for one in needs.unmet if one.ended_as is None]
+    named = ", ".join(f"{_named(one)} ({one.status or 'deleted'})" for one in running)
+    more = f" and {needs.open - len(running)} more" if needs.open > len(running) else ""
+    of = "" if needs.required == needs.open + needs.met else f", {needs.met} of {needs.required} are met"
+    sentence = f"waiting for {counted(needs.open, 'task')}: {named}{more}{of}"
+    return Cause("needs", sentence, tuple(f"grns explain {one.id}" for one in running[:1]))
+
+
+def _named(one: NeedSeen) -> str:
+    name = one.task_type or "workflow" if one.name in (None, one.id) else one.name
+    return f"{name} {one.id}"
 
 
 def _retry_wait(seen: TaskSnapshot) -> list[Cause]:
@@ -295,6 +312,15 @@ def _issue(seen: TaskSnapshot) -> list[Cause]:
 def _cancelled(seen: TaskSnapshot) -> list[Cause]:
     who = "" if seen.cancel_actor is None else f" by {seen.cancel_actor}"
     sentence = f"cancelled {_ended(seen)}".strip() + who + because(seen.cancel_reason)
+    broken = [one for one in seen.needs.unmet if one.ended_as is not None] if seen.needs else []
+    if broken and seen.cancel_actor is None and seen.cancel_reason in ("dependency", "skipped"):
+        needed = {"success": "had to succeed", "failure": "had to fail", "end": "had to end"}[
+            broken[0].outcome
+        ]
+        sentence += f": {_named(broken[0])} {needed}, and is {broken[0].ended_as}"
+        is_redrivable = broken[0].ended_as in REDRIVABLE and broken[0].outcome == "success"
+        back = (f"grns task redrive {broken[0].id}  (brings this task back, too)",) if is_redrivable else ()
+        return [Cause("needs", sentence, (*back, *_open_again(seen))), *_set_aside(seen)]
     return [Cause("cancelled", sentence, _open_again(seen)), *_set_aside(seen)]
 
 

@@ -71,10 +71,16 @@ def _queued(row: Row) -> str:
         return (
             f"submitted{_by(row)} to the pool {payload.get('agent_type')}, priority {payload.get('priority')}"
         )
+    if reason == "needs_met":
+        return "queued: its needs are met"
     return "queued: its time was due"
 
 
 def _waiting(row: Row) -> str:
+    if row["payload"].get("waits_for") == "tasks":
+        return f"submitted{_by(row)}: waits for tasks" if row["version"] == 1 else "waits for tasks again"
+    if row["version"] > 1:
+        return f"its needs are met: due at {_moment(row, 'next_attempt_at')}"
     return f"submitted{_by(row)} with a delay: due at {_moment(row, 'next_attempt_at')}"
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from grns.diagnose.explain.snapshot import (
     Ahead,
     IssueSeen,
+    NeedSeen,
+    NeedsSeen,
     Owner,
     PauseSeen,
     PoolWorkers,
@@ -52,6 +54,7 @@ async def read_situation(
         stats=_workers(row),
         owner=_owner(row),
         pauses=[_pause(one) for one in paused if one.task_type in (None, task.task_type)],
+        needs=_needs(row),
         ahead=Ahead(min(row["ahead"], _MOST_COUNTED), row["ahead"] > _MOST_COUNTED),
         lock=_lock(row),
         issue=await _issue(database, task),
@@ -68,6 +71,13 @@ async def read_story(
     """
     rows = await database.run("read_story", task_id, workspace, version, MOST_STEPS)
     return [{**row, "payload": loads_stored(row["payload"])} for row in reversed(rows)]
+
+
+def _needs(row: Row) -> NeedsSeen | None:
+    if row["needs_open"] is None:
+        return None
+    unmet = [NeedSeen(**one) for one in loads_stored(row["needs"]) or ()]
+    return NeedsSeen(row["needs_open"], row["needs_met"], row["needs_required"], unmet)
 
 
 def _workers(row: Row) -> PoolWorkers:

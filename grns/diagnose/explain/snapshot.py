@@ -104,6 +104,28 @@ class IssueSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class NeedSeen:
+    """A task, or a workflow, that a task needs, and that has not ended as it should."""
+
+    id: str
+    name: str | None
+    outcome: str
+    ended_as: str | None
+    task_type: str | None
+    status: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsSeen:
+    """What a task needs: how much is open, met and required, and the first few that are not met."""
+
+    open: int = 0
+    met: int = 0
+    required: int = 0
+    unmet: Sequence[NeedSeen] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSnapshot:
     """All of it. `history` is what the log has of the task up to its present version, in order.
 
@@ -125,6 +147,7 @@ class TaskSnapshot:
     trouble: str | None = None
     issue: IssueSeen | None = None
     history: Sequence[Mapping[str, Any]] = ()
+    needs: NeedsSeen | None = None
 
     def since(self, moment: datetime | None) -> float:
         """Return the seconds from a moment until now; 0 where there is none."""

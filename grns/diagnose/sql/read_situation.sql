@@ -9,7 +9,20 @@ select now() as now,
     case when t.last_traceback is null then t.last_error
         else t.last_error || jsonb_build_object('traceback', t.last_traceback) end::text as last_error,
     t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,
-    t.discarded_at, t.discarded_by, t.operation_id,
+    t.discarded_at, t.discarded_by, t.operation_id, t.waits_for,
+    (
+        select json_agg(json_build_object('id', e.needs, 'name', e.name, 'outcome', e.outcome, 'ended_as', e.ended_as,
+            'task_type', n.task_type, 'status', coalesce(n.status, k.status)))
+        from (
+            select e.* from grns.needs e
+            where e.task_id = t.id and (e.ended_as is null or not grns.is_met(e.outcome, e.ended_as))
+            order by e.ended_as nulls last, e.needs
+            limit 4
+        ) as e
+        left join grns.tasks n on n.id = e.needs
+        left join grns.workflows k on k.id = e.needs
+    )::text as needs,
+    w.open as needs_open, w.met as needs_met, w.required as needs_required,
     t.attempt_limit, t.cancel_reason, t.cancel_actor,
     c.workers, c.serving, c.slots, c.running, c.silent_workers, c.silent_seconds,
     (
@@ -79,4 +92,5 @@ left join lateral (
     limit 1
 ) as l on true
 left join pg_stat_activity s on s.pid = l.pid
+left join grns.waits w on w.task_id = t.id
 where t.id = $1 and t.workspace = $2

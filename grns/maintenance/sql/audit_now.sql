@@ -65,6 +65,28 @@ where t.next_attempt_at < l.since
 order by t.next_attempt_at
 limit $2)
 union all
+-- The oldest of those that wait: `grns verify` looks at each.
+(select t.id, 'unfollowed', 'it waits for tasks, and ' || case
+        when w.task_id is null then 'nothing says for which'
+        when w.met >= w.required then 'as many as it needs have ended'
+        when w.met + w.open < w.required then 'too few are left that can end as they should'
+        else 'one of them has ended unseen'
+    end
+from late l
+cross join lateral (
+    select o.id, o.updated_at from grns.tasks o where o.waits_for = 'tasks' order by o.id limit 1000
+) as t
+left join grns.waits w on w.task_id = t.id
+where t.updated_at < l.since
+    and (w.task_id is null or w.met >= w.required or w.met + w.open < w.required or exists (
+        select from grns.needs e
+        left join grns.tasks n on n.id = e.needs
+        left join grns.workflows k on k.id = e.needs
+        where e.task_id = t.id and e.ended_as is null
+            and (coalesce(n.finished_at, k.ended_at) < l.since or (n.id is null and k.id is null))))
+order by t.id
+limit $2)
+union all
 -- While a stranger's transaction keeps a number missing, most of the log beyond it is published: only what lies
 -- between is read, and of that no more than is told of. Numbers and times have one order, but for a blink.
 (select e.task_id, 'unrelayed', e.kind || ' has the number ' || e.seq || ' and is not published since ' || e.created_at

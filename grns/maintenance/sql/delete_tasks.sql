@@ -9,10 +9,11 @@ doomed as (
     select t.id
     from page p
     join grns.tasks t on t.id = p.id
-    where (t.status in ('succeeded', 'cancelled')
+    where ((t.status in ('succeeded', 'cancelled')
             and coalesce(t.finished_at, 'infinity') < now() - $3::double precision * interval '1 second')
         or (t.status in ('dead', 'failed')
-            and coalesce(t.finished_at, 'infinity') < now() - $4::double precision * interval '1 second')
+            and coalesce(t.finished_at, 'infinity') < now() - $4::double precision * interval '1 second'))
+        and not exists (select from grns.needs e where e.needs = t.id and e.ended_as is null)
     for update of t skip locked
 ),
 gone as (
@@ -20,6 +21,13 @@ gone as (
     using doomed d
     where t.id = d.id
     returning t.id, t.workspace, t.task_type, t.status, t.fingerprint, t.discarded_at
+),
+-- What it needed goes with it; that others needed it is still to be read.
+needs as (
+    delete from grns.needs e where e.task_id = any(array(select g.id from gone g))
+),
+waits as (
+    delete from grns.waits w where w.task_id = any(array(select g.id from gone g))
 ),
 noted as (
     insert into grns.deleted_tasks (workspace, task_type, status, fingerprint, count)

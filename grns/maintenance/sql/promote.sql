@@ -15,7 +15,7 @@ with locked as (
 ),
 promoted as (
     update grns.tasks t
-    set status = 'queued', next_attempt_at = null, queued_at = now(),
+    set status = 'queued', next_attempt_at = null, waits_for = null, queued_at = now(),
         queued_reason = case l.was when 'retry_wait' then 'retry_due' else 'new_task' end,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l

@@ -35,8 +35,8 @@ cancelled as (
     update grns.tasks t
     set status = 'cancelled', owner_agent_id = null, lease_id = null, lease_until = null,
         cancel_requested_at = now(), cancel_reason = (select h.reason from held h),
-        cancel_actor = (select h.created_by from held h), next_attempt_at = null, queued_at = null,
-        finished_at = now(), operation_id = $1, updated_at = now(), version = t.version + 1, last_message_id = l.event_id
+        cancel_actor = (select h.created_by from held h), next_attempt_at = null, waits_for = null,
+        queued_at = null, finished_at = now(), operation_id = $1, updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id and l.was <> 'running'
     returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.attempt, t.trace_id, t.cancel_reason,

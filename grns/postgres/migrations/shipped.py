@@ -1,4 +1,4 @@
-"""Runs a shipped SQL file inside a revision."""
+"""Runs shipped SQL files inside a revision."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from sqlalchemy.util import await_only
 
 
 def run(name: str) -> None:
-    """Run `sql/<name>.sql`, or print it with --sql."""
-    script = (files("grns.postgres.migrations") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    """Run the files of `sql/<name>/` in the order of their names, or print them with --sql."""
+    parts = sorted((files("grns.postgres.migrations") / "sql" / name).iterdir(), key=lambda part: part.name)
+    script = "\n".join(part.read_text(encoding="utf-8") for part in parts)
     if context.is_offline_mode():
         op.get_context().impl.static_output(script)
         return

@@ -29,7 +29,7 @@ cancelled as (
     update grns.tasks t
     set status = 'cancelled', owner_agent_id = null, lease_id = null, lease_until = null,
         cancel_requested_at = statement_timestamp(), cancel_reason = $2::text, cancel_actor = $4::text,
-        next_attempt_at = null, queued_at = null, finished_at = statement_timestamp(),
+        next_attempt_at = null, waits_for = null, queued_at = null, finished_at = statement_timestamp(),
         updated_at = statement_timestamp(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id and l.was in ('queued', 'retry_wait', 'waiting')

@@ -8,7 +8,7 @@ with locked as (
     select t.id, t.priority as old_priority, t.next_attempt_at as old_due_at, t.payload as old_payload, case
             when t.version <> $3 or t.updated_at <> $4 then 'changed meanwhile'
             when t.status in ('running', 'succeeded') then t.status
-            when ($6::double precision is not null or $10::timestamptz is not null) and t.status not in ('waiting', 'retry_wait') then 'not waiting'
+            when ($6::double precision is not null or $10::timestamptz is not null) and t.next_attempt_at is null then 'not waiting'
             else 'changed'
         end as answer
     from grns.tasks t

@@ -17,7 +17,7 @@ redriven as (
     update grns.tasks t
     set status = 'queued', owner_agent_id = null, lease_id = null, lease_until = null,
         uncounted_attempts = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null, cancel_actor = null,
-        next_attempt_at = null, queued_at = now(), queued_reason = 'redriven', finished_at = null,
+        next_attempt_at = null, waits_for = null, queued_at = now(), queued_reason = 'redriven', finished_at = null,
         discarded_at = null, discarded_by = null,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l

@@ -38,6 +38,7 @@ class Things:
     messages: Sequence[str]
     webhook: str
     deliveries: Sequence[int]
+    workflow: str
     agent_types: Sequence[str]
 
     @property
@@ -72,7 +73,12 @@ async def furnish(stage: Stage, sizes: Sizes, door: Door) -> Things:
         sql("fill_deliveries"), webhooks[0], OURS, "evt.task.dead", min(sizes.deliveries, sizes.dead)
     )
     await stage.connection.execute("vacuum analyze grns.webhook_deliveries")
-    return await _things(stage, sizes, tasks, operations, filters, keys, webhooks[0])
+    steps = [
+        {"name": str(number), "task_type": "send_mail", "delay_seconds": 86_400} for number in range(200)
+    ]
+    last = {"task_type": "send_mail", "needs": [step["name"] for step in steps]}
+    workflow = door.act("/workflows", {"name": "report", "tasks": [*steps, last]})["id"]
+    return await _things(stage, sizes, tasks, operations, filters, keys, webhooks[0], workflow)
 
 
 def _operation(door: Door, number: int) -> str:
@@ -85,7 +91,7 @@ def _operation(door: Door, number: int) -> str:
 
 async def _things(
     stage: Stage, sizes: Sizes, tasks: dict[str, list[str]], operations: list[str], filters: list[str],
-    keys: list[str], webhook: str,
+    keys: list[str], webhook: str, workflow: str,
 ) -> Things:  # fmt: skip
     issues = await _column(
         stage, "select fingerprint from grns.issues where workspace = $1 order by open_count desc", OURS
@@ -107,6 +113,7 @@ async def _things(
             stage, "select id::text from grns.dead_letters where workspace = $1 limit $2", OURS, sizes.samples
         ),
         webhook=webhook,
+        workflow=workflow,
         deliveries=await _column(
             stage, _DELIVERIES,
             webhook, sizes.samples,

@@ -190,6 +190,9 @@ def _rest(things: Things) -> Iterator[Question]:
     yield Question("list_filters", "", [_path("/filters")])
     yield Question("read_filter", "", [_path(f"/filters/{one}") for one in things.filters])
     yield Question("list_terms", "", [_path("/terms", {"beginning": "status:d"})])
+    yield Question("list_workflows", "", [_path("/workflows"), _path("/workflows", {"status": "running"})])
+    yield Question("read_workflow", "", [_path(f"/workflows/{things.workflow}")])
+    yield Question("list_workflow_tasks", "", [_path(f"/workflows/{things.workflow}/tasks")])
     yield Question("list_webhooks", "", [_path("/webhooks")])
     yield Question("read_webhook", "", [_path(f"/webhooks/{things.webhook}")])
     deliveries = f"/webhooks/{things.webhook}/deliveries"

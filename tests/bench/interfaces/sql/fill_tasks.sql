@@ -2,7 +2,7 @@
 insert into grns.tasks (id, workspace, task_type, agent_type, priority, idempotency_key, trace_id, created_at, payload,
     status, version, attempt, attempt_limit, owner_agent_id, lease_id, lease_until, next_attempt_at, queued_at,
     queued_reason, started_at, finished_at, updated_at, last_message_id, last_error, fingerprint, result, result_ref,
-    cancel_requested_at, cancel_reason, cancel_actor)
+    cancel_requested_at, cancel_reason, cancel_actor, waits_for)
 select l.id, l.workspace, l.task_type, l.agent_type, l.priority, l.key, l.trace_id, l.created_at,
     jsonb_build_object('url', 'https://shop-' || l.number % 400 || '.example/products/' || l.number,
         'order', jsonb_build_object('id', l.number, 'region', (array['eu', 'us', 'apac'])[l.number % 3 + 1]),
@@ -20,7 +20,7 @@ select l.id, l.workspace, l.task_type, l.agent_type, l.priority, l.key, l.trace_
     case l.fate when 'succeeded' then jsonb_build_object('rows', l.number % 1000) end,
     case l.fate when 'succeeded' then 'db://tasks/' || l.id end,
     case l.fate when 'cancelled' then v.finished_at end, case l.fate when 'cancelled' then 'not needed' end,
-    case l.fate when 'cancelled' then 'cli:ann@desk' end
+    case l.fate when 'cancelled' then 'cli:ann@desk' end, case l.fate when 'waiting' then 'time' end
 from filling.lives l
 left join filling.attempts a on a.id = l.id and a.is_last
 cross join lateral (

@@ -1,0 +1,174 @@
+"""Tasks that need each other, submitted together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from grns.client.arguments import SubmissionReader, checked_timeout
+from grns.errors import InvalidInputError, WaitTimeoutError
+from grns.model.submission import Need, Outcome
+from grns.tasks.submit import NewWorkflow
+from grns.tasks.workflow_plan import MOST_TASKS, new_workflow_id
+from grns.tasks.workflows import WorkflowState
+
+if TYPE_CHECKING:
+    from grns.client.client import Client
+    from grns.client.handle import TaskHandle
+    from grns.tasks.submit import Prepared
+
+_FIRST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.05, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowTask:
+    """A task of a workflow. Pass it in `needs` of others.
+
+    Attributes:
+        id: id of the task, which it has before the workflow is submitted.
+        name: its name in the workflow, and in `ctx.results()` of the tasks that need it.
+    """
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowHandle:
+    """A workflow that was submitted.
+
+    Attributes:
+        id: id of the workflow. Other tasks may need it, as they need a task.
+        tasks: handles of its tasks, by name.
+
+    Example:
+        run = await flow.submit()
+        assert (await run.wait(timeout=60)).status == "succeeded"
+        text = await run.tasks["write_report"].result()
+    """
+
+    id: str
+    tasks: Mapping[str, TaskHandle[Any]] = field(repr=False)
+    _client: Client = field(repr=False)
+
+    async def get(self) -> WorkflowState:
+        """Return the current state of the workflow."""
+        return await self._client.get_workflow(self.id)
+
+    async def wait(self, *, timeout: float | timedelta | None = None) -> WorkflowState:
+        """Wait until all of its tasks have ended, and return its state.
+
+        Args:
+            timeout: maximum time to wait, in seconds or as a `timedelta`. Defaults to no limit.
+
+        Raises:
+            WaitTimeoutError: it has not ended in time.
+        """
+        seconds, pause = checked_timeout(timeout), _FIRST_LOOK_SECONDS
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while (state := await self.get()).ended_at is None:
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)
+                return state
+        raise WaitTimeoutError(f"workflow {self.id} has not ended within {seconds} s")
+
+
+class Workflow:
+    """Tasks that need each other. `Client.workflow` makes one; `submit` creates all of them, or none.
+
+    Attributes:
+        id: id that the workflow will have.
+        name: its name.
+    """
+
+    def __init__(self, client: Client, reader: SubmissionReader, name: str) -> None:
+        self.id = new_workflow_id()
+        self.name = name
+        self._client = client
+        self._reader = reader
+        self._prepared: dict[str, Prepared] = {}
+        self._handlers: list[Any] = []
+        self._last: set[str] = set()
+        self._counts: Counter[str] = Counter()
+
+    def task(
+        self,
+        task: Any,
+        payload: Any = None,
+        *,
+        name: str | None = None,
+        needs: Sequence[WorkflowTask | TaskHandle[Any] | Need | str] = (),
+        required: int | None = None,
+        **options: Any,
+    ) -> WorkflowTask:
+        """Add a task.
+
+        Args:
+            task, payload, needs, required, options: as in `Client.submit`. `needs` may have tasks of this
+                workflow.
+            name: its name. Defaults to that of the task type, with `#2`, `#3`, … from the second one on.
+
+        Raises:
+            InvalidInputError: an argument is invalid, or the name is taken.
+        """
+        if len(self._prepared) == MOST_TASKS:
+            raise InvalidInputError("bad_submission", f"a workflow has at most {MOST_TASKS:,} tasks")
+        fields = {"task": task, "payload": payload, "needs": needs, "required": required, **options}
+        prepared = self._reader.prepare(fields)
+        task_type = prepared.submission.task_type
+        self._counts[task_type] += 1
+        count = self._counts[task_type]
+        name = name or (task_type if count == 1 else f"{task_type}#{count}")
+        if name in self._prepared:
+            raise InvalidInputError("bad_submission", f"name: the workflow has a task {name!r}")
+        self._prepared[name] = prepared
+        self._handlers.append(task)
+        return WorkflowTask(prepared.id, name)
+
+    def on_success(self, task: Any, payload: Any = None, **options: Any) -> WorkflowTask:
+        """Add a last task, which runs when all others have succeeded; it is cancelled if one has not."""
+        return self._last_task("success", task, payload, options)
+
+    def on_failure(self, task: Any, payload: Any = None, **options: Any) -> WorkflowTask:
+        """Add a last task, which runs when all others have ended and one of them has not succeeded."""
+        return self._last_task("failure", task, payload, options)
+
+    def on_end(self, task: Any, payload: Any = None, **options: Any) -> WorkflowTask:
+        """Add a last task, which runs when all others have ended."""
+        return self._last_task("end", task, payload, options)
+
+    async def submit(self, *, connection: Any = None) -> WorkflowHandle:
+        """Create all tasks, or none.
+
+        Args:
+            connection: as in `Client.submit`.
+
+        Raises:
+            InvalidInputError: the workflow is empty, or a task that it needs does not exist (`unknown_need`).
+            UnavailableError: Postgres cannot be reached; nothing was created.
+            OutcomeUnknownError: the tasks may exist.
+        """
+        if len(self._prepared) == len(self._last):
+            raise InvalidInputError("bad_submission", "the workflow has no task")
+        handles = await self._client._submit_workflow(
+            NewWorkflow(
+                self.id, self.name, {one.id: name for name, one in self._prepared.items()}, self._last
+            ),
+            list(self._prepared.values()),
+            self._handlers,
+            connection,
+        )
+        return WorkflowHandle(self.id, dict(zip(self._prepared, handles, strict=True)), self._client)
+
+    def _last_task(
+        self, outcome: Outcome, task: Any, payload: Any, options: Mapping[str, Any]
+    ) -> WorkflowTask:
+        added = self.task(task, payload, needs=[Need(task=self.id, outcome=outcome)], **options)
+        self._last.add(added.id)
+        return added

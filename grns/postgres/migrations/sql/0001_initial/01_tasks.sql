@@ -1,0 +1,108 @@
+-- The schema of grns, in your own database.
+create schema if not exists grns;
+
+-- Tasks.
+-- What indexes hold has collation "C": another one costs a call of its library with each comparison.
+create table grns.tasks (
+    id                  text collate "C" primary key,
+    workspace           text collate "C" not null,
+    task_type           text not null,
+    agent_type          text collate "C" not null,
+    priority            smallint not null,
+    max_attempts        integer,              -- what the submission said; null: the handler's
+    idempotency_key     text collate "C",
+    trace_id            text not null,
+    causation_id        uuid,
+    created_at          timestamptz not null default now(),
+    payload             jsonb not null,
+    -- What changes comes last: of an update within its page Postgres writes ahead only what follows
+    -- the first byte that changed.
+    status              text not null,
+    version             integer not null default 1,
+    attempt             integer not null default 0,
+    attempt_limit       integer,              -- what counts, settled by the latest claim
+    uncounted_attempts  integer not null default 0,  -- before the last redrive, or released at a shutdown
+    released            integer not null default 0,  -- how often since the last redrive
+    owner_agent_id      text,
+    lease_id            uuid,
+    lease_until         timestamptz,
+    next_attempt_at     timestamptz,
+    queued_at           timestamptz,          -- set exactly while queued
+    queued_reason       text,
+    started_at          timestamptz,          -- of the latest attempt
+    finished_at         timestamptz,
+    updated_at          timestamptz not null default now(),
+    last_message_id     uuid not null,        -- the event of the latest transition
+    last_error          jsonb,
+    fingerprint         text,
+    result              jsonb,
+    result_ref          text,
+    cancel_requested_at timestamptz,
+    cancel_reason       text,
+    last_traceback      text,                 -- of last_error; apart from it, since lists read that
+    cancel_actor        text,
+    discarded_at        timestamptz,          -- a mark, not a status: a redrive removes it
+    discarded_by        text,
+    operation_id        bigint,               -- the bulk operation that moved it last: it never moves it twice
+    waits_for           text,                 -- set exactly while waiting: time, or tasks (see grns.waits)
+    -- One constraint: each is read anew by every statement that writes, and there are many small ones.
+    constraint tasks_shape check (
+        case status
+            when 'running' then lease_id is not null and lease_until is not null and owner_agent_id is not null
+                and queued_at is null and next_attempt_at is null and finished_at is null
+            when 'queued' then queued_at is not null and next_attempt_at is null and finished_at is null
+            when 'waiting' then (waits_for = 'time' and next_attempt_at is not null
+                    or waits_for = 'tasks' and next_attempt_at is null) is true
+                and queued_at is null and finished_at is null
+            when 'retry_wait' then next_attempt_at is not null and queued_at is null and finished_at is null
+            else status in ('succeeded', 'failed', 'dead', 'cancelled')
+                and finished_at is not null and queued_at is null and next_attempt_at is null
+        end
+        and (status = 'running' or (lease_id is null and lease_until is null and owner_agent_id is null))
+        and (status = 'waiting' or waits_for is null))
+) with (
+    fillfactor = 80,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_analyze_scale_factor = 0.05
+);
+
+-- Partial indexes have predicates that no hot statement implies: a guard that says
+-- `status = 'running'` must not be answered from them, but from the primary key.
+create unique index tasks_idempotency_key on grns.tasks (workspace, idempotency_key)
+    where idempotency_key is not null;
+-- The type is last: a poll passes over types that it may not take without a look at their rows.
+create index tasks_ready on grns.tasks (workspace, agent_type, priority, queued_at, task_type)
+    where queued_at is not null;
+create index tasks_due on grns.tasks (next_attempt_at)
+    where next_attempt_at is not null;
+create index tasks_lease on grns.tasks (lease_until)
+    where lease_until is not null;
+-- Lists of ended tasks: one entry per ended task that is not discarded.
+create index tasks_ended on grns.tasks (workspace, status, finished_at, id)
+    where finished_at is not null and discarded_at is null;
+create index tasks_discarded on grns.tasks (workspace, status, finished_at, id)
+    where finished_at is not null and discarded_at is not null;
+-- The tasks of one issue. Tasks that never failed are not in it.
+create index tasks_issue on grns.tasks (workspace, fingerprint, status, finished_at, id)
+    where finished_at is not null and discarded_at is null and fingerprint is not null;
+
+-- Tasks that wait for others.
+create index tasks_needy on grns.tasks (id)
+    where waits_for = 'tasks';
+
+create function grns.refuse_transition() returns trigger language plpgsql as $$
+begin
+    raise exception 'task %: there is no transition from % to %', new.id, old.status, new.status
+        using errcode = 'check_violation';
+end
+$$;
+
+-- The transitions of grns/model/task.py; the condition is evaluated without calling the function.
+create trigger tasks_transition after update of status on grns.tasks for each row
+    when (old.status is distinct from new.status and (old.status || '>' || new.status) not in (
+        'waiting>queued', 'queued>running', 'retry_wait>running', 'running>succeeded', 'running>retry_wait',
+        'retry_wait>queued', 'running>failed', 'running>dead', 'running>queued', 'queued>cancelled',
+        'retry_wait>cancelled', 'waiting>cancelled', 'running>cancelled', 'dead>queued', 'failed>queued',
+        'cancelled>queued', 'cancelled>waiting'))
+    execute function grns.refuse_transition();

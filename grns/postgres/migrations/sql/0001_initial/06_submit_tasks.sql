@@ -1,0 +1,257 @@
+-- Submission.
+-- The ids of a statement's messages: one random one, whose last 32 bits are replaced by each message's place.
+-- (Random numbers come from the operating system; one for each row was a twelfth of all that a task costs.)
+create function grns.message_id(batch text, place bigint) returns uuid language sql immutable as $$
+    select (batch || lpad(to_hex(place), 8, '0'))::uuid
+$$;
+
+-- The id of the command that goes with a submission or with what is due, by its event: the event's with the first of its last 32 bits set. A worker
+-- that has claimed the task before its command came knows the command by it.
+create function grns.command_id(event uuid) returns uuid language sql immutable as $$
+    select overlay(event::text placing '8' from 29)::uuid
+$$;
+
+create function grns.new_task_id() returns text language sql volatile as $$
+    -- 48 bits of time and 80 of randomness in base32, as grns.task.new_id makes them
+    with bits as (
+        select lpad(((extract(epoch from clock_timestamp()) * 1000)::bigint)::bit(48)::text, 48, '0')
+               || ('x' || replace(gen_random_uuid()::text, '-', ''))::bit(128)::bit(48)::text
+               || ('x' || substr(replace(gen_random_uuid()::text, '-', ''), 1, 8))::bit(32)::text || '00' as b
+    )
+    select 'gr-' || string_agg(
+        substr('0123456789abcdefghijklmnopqrstuv', substr(b, place * 5 + 1, 5)::bit(5)::integer + 1, 1),
+        '' order by place)
+    from bits, generate_series(0, 25) as place
+$$;
+
+-- Creates tasks with their events and commands, and returns a row for each that it has not created: the task
+-- that has its idempotency key (or its id) already, null where that cannot be seen from this transaction;
+-- `same` says whether that one is of the same types and payload, `trace_id` is that one's own.
+-- Arrays may be shorter than `ids`: what is missing of workspaces, types and priorities is as their first, anything
+-- else null. What would become part of a subject or of a message is checked here too, all rows at once: a regular
+-- expression for each row costs more than all the rest. `actor` is who asks, for all of them. What is `needy` waits for
+-- other tasks, whatever its delay: the caller writes which (see grns.submit_graph).
+create function grns.submit_tasks(
+    ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
+    payloads jsonb[], delays double precision[], attempts integer[], keys text[],
+    traces text[], causations uuid[], actor text default null, run_ats timestamptz[] default null,
+    needy boolean[] default null
+) returns table (ordinal bigint, task_id text, same boolean, trace_id text) language plpgsql as $$
+#variable_conflict use_column
+declare
+    made text[];
+    names constant text[] := ids || workspaces || task_types || agent_types;
+    events constant text := left(gen_random_uuid()::text, 28);
+    -- One time for all rows of a call. Not now(), which is when the caller's transaction began, nor
+    -- statement_timestamp(), which in a caller's function or `do` block is when that was called.
+    clock constant timestamptz := clock_timestamp();
+begin
+    if array_to_string(names, '') !~ '^[A-Za-z0-9_-]*$' or array_to_string(traces, '') !~ '^[!-~]*$'
+        or (select bool_or(length(n.name) not between 1 and 64) from unnest(names) as n (name))
+        or (select bool_or(length(t.trace) not between 1 and 128) from unnest(traces) as t (trace))
+        or 'instance' = any(agent_types)
+        or not (0 <= all(priorities) and 3 >= all(priorities)) or not (1 <= all(attempts) and 1000 >= all(attempts))
+        or not (0 <= all(delays) and 31622400 >= all(delays))
+        or not (clock + 31622400 * interval '1 second' >= all(run_ats))
+    then
+        raise exception 'grns: a submission has a bad name, trace, priority, delay or number of attempts'
+            using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    end if;
+    with wanted as (
+        select w.id, coalesce(w.workspace, workspaces[1]) as workspace,
+            coalesce(w.task_type, task_types[1]) as task_type, coalesce(w.agent_type, agent_types[1]) as agent_type,
+            coalesce(w.priority, priorities[1]) as priority, w.payload, w.max_attempts, w.key, w.trace_id,
+            w.causation_id, w.place, w.is_needy,
+            case
+                when w.is_needy then null
+                when w.run_at > clock then w.run_at
+                when w.run_at is null and w.delay > 0 then clock + w.delay * interval '1 second'
+            end as due_at
+        from unnest(ids, workspaces, task_types, agent_types, priorities, payloads, delays, attempts, keys,
+                    traces, causations, run_ats, needy) with ordinality
+            as w (id, workspace, task_type, agent_type, priority, payload, delay, max_attempts, key,
+                  trace_id, causation_id, run_at, is_needy, place)
+    ),
+    inserted as (
+        insert into grns.tasks as t (id, workspace, task_type, agent_type, priority, payload, max_attempts,
+            idempotency_key, trace_id, causation_id, last_message_id, status, queued_at, next_attempt_at,
+            queued_reason, waits_for, created_at, updated_at)
+        select w.id, w.workspace, w.task_type, w.agent_type, w.priority, w.payload, w.max_attempts,
+            w.key, w.trace_id, w.causation_id, grns.message_id(events, w.place),
+            s.status, case s.status when 'queued' then clock end, w.due_at,
+            case s.status when 'queued' then 'new_task' end,
+            case when w.is_needy then 'tasks' when s.status = 'waiting' then 'time' end, clock, clock
+        from wanted w
+        cross join lateral (
+            select case when w.is_needy or w.due_at is not null then 'waiting' else 'queued' end as status
+        ) as s
+        order by w.workspace, w.key, w.place  -- keys are taken in one order, so that batches do not deadlock
+        on conflict do nothing
+        returning t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.trace_id, t.causation_id,
+            t.last_message_id, t.next_attempt_at, t.version, t.waits_for
+    ),
+    logged as (
+        insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id,
+            causation_id, actor, task_type, payload)
+        select i.version, i.last_message_id, i.workspace, i.id,
+            case i.status when 'waiting' then 'evt.task.waiting' else 'evt.task.queued' end,
+            0, null, i.trace_id, i.causation_id, actor, i.task_type,
+            case i.status
+                when 'waiting' then json_build_object('task_id', i.id, 'task_type', i.task_type,
+                    'agent_type', i.agent_type, 'priority', i.priority, 'waits_for', i.waits_for,
+                    'next_attempt_at', i.next_attempt_at)
+                -- by hand: json_build_object looks up how to write each of its arguments, for each row
+                else ('{"task_id":"' || i.id || '","task_type":"' || i.task_type || '","agent_type":"' || i.agent_type
+                    || '","priority":' || i.priority || ',"reason":"new_task"}')::json
+            end
+        from inserted i
+        union all
+        select i.version, grns.command_id(i.last_message_id), i.workspace, i.id, 'cmd.task.execute',
+            0, i.agent_type || '.p' || i.priority, i.trace_id, i.causation_id, null, null,
+            ('{"task_id":"' || i.id || '","target_agent_type":"' || i.agent_type || '","reason":"new_task"}')::json
+        from inserted i
+        where i.status = 'queued'
+    )
+    select array_agg(i.id) into made from inserted i;
+
+    if cardinality(made) = cardinality(ids) then
+        return;
+    end if;
+    -- A new statement, hence a new snapshot: it sees who took the key while the first one waited.
+    return query
+    select w.place, t.id, t.task_type = coalesce(w.task_type, task_types[1])
+        and t.agent_type = coalesce(w.agent_type, agent_types[1]) and t.payload = w.payload,
+        t.trace_id
+    from unnest(ids, workspaces, task_types, agent_types, payloads, keys) with ordinality
+        as w (id, workspace, task_type, agent_type, payload, key, place)
+    left join lateral (
+        select o.id, o.task_type, o.agent_type, o.payload, o.trace_id from grns.tasks o where o.id = w.id
+        union all
+        select o.id, o.task_type, o.agent_type, o.payload, o.trace_id from grns.tasks o
+        where o.workspace = coalesce(w.workspace, workspaces[1]) and o.idempotency_key = w.key and o.id <> w.id
+            and not exists (select from grns.tasks s where s.id = w.id)
+    ) as t on true
+    where w.id <> all(coalesce(made, '{}'));
+end
+$$;
+
+-- How many bytes the text of a jsonb has that say nothing: Postgres writes a space behind each comma and colon.
+create function grns.count_spaces(value jsonb) returns bigint language sql immutable as $$
+    select coalesce(sum(case jsonb_typeof(v)
+        when 'object' then greatest(2 * (select count(*) from jsonb_object_keys(v)) - 1, 0)
+        when 'array' then greatest(jsonb_array_length(v) - 1, 0)
+        else 0
+    end), 0)::bigint
+    from jsonb_path_query(value, 'strict $.**') as n (v)
+$$;
+
+-- Whether a number may be kept: an integer of 64 bits, or what a 64-bit float keeps. 40 digits may be rounded to a
+-- float; more digits, and numbers at the ends of a float's range, have to be exactly as a float is written.
+create function grns.is_keepable(number numeric) returns boolean language sql immutable as $$
+    select case
+        when abs(number) <= 9223372036854775807 then
+            number = trunc(number)
+            or abs(number) >= 2.2250738585072014e-308 and length(ltrim(replace(trim_scale(abs(number))::text, '.', ''), '0')) <= 40
+            or abs(number) >= 5e-324 and number::float8::text::numeric = number
+        when number = -9223372036854775808 then true
+        when abs(number) > 1.7976931348623157e308 then false
+        else number::float8::text::numeric = number
+    end
+$$;
+
+-- The largest payload: GRNS_PAYLOAD_MAX_BYTES, as of the latest `grns admin db upgrade`. A function and not a row, so that
+-- reading it costs nothing and needs no right. Not immutable: cached plans would keep the old value.
+create function grns.payload_bytes() returns integer language sql stable as 'select 262144';
+
+create function grns.set_payload_bytes(bytes integer) returns void language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock(hashtext('grns.payload_bytes'));
+    if bytes <> grns.payload_bytes() then
+        execute format(
+            'create or replace function grns.payload_bytes() returns integer language sql stable as %L',
+            'select ' || bytes);
+    end if;
+end
+$$;
+
+-- What a payload must keep to, as grns/model/json.py checks it. The detail of the error is the same word as there.
+create function grns.check_payload(payload jsonb) returns void language plpgsql stable as $$
+declare
+    written constant text := payload::text;
+    size constant integer := octet_length(written);
+    most constant integer := grns.payload_bytes();
+begin
+    if payload is null or jsonb_typeof(payload) <> 'object' then
+        raise exception 'grns: the payload must be a JSON object'
+            using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    elsif size > most and (size - most > most / 2 or size - grns.count_spaces(payload) > most) then
+        raise exception 'grns: the payload has % bytes, % are allowed', size, most
+            using errcode = 'invalid_parameter_value', detail = 'too_large';
+    elsif jsonb_path_exists(payload, 'strict $.**{64 to last} ? (@.type() == "object" || @.type() == "array")') then
+        raise exception 'grns: the payload is nested more than 64 levels deep'
+            using errcode = 'invalid_parameter_value', detail = 'too_deep';
+    elsif (select count(*) from jsonb_path_query(payload, 'strict $.**')) > 10000 then
+        raise exception 'grns: the payload has more than 10000 values'
+            using errcode = 'invalid_parameter_value', detail = 'too_many_nodes';
+    -- jsonb writes numbers without an exponent: one that may not be kept has 19 digits in a row
+    elsif written ~ '[0-9]{19}' and exists (
+        select from jsonb_path_query(payload, 'strict $.** ? (@.type() == "number")') as n (number)
+        where not grns.is_keepable(n.number::numeric))
+    then
+        raise exception 'grns: a number in the payload fits neither in 64 bits nor in a float; pass it as text'
+            using errcode = 'invalid_parameter_value', detail = 'bad_number';
+    end if;
+end
+$$;
+
+-- Creates one task and returns its id: for any language, inside the caller's own transaction. What is refused
+-- has the SQLSTATE 22023, and as its detail the word that the client raises too (`bad_submission`, `too_deep`, …).
+create function grns.submit_task(
+    task_type text, payload jsonb default '{}', agent_type text default 'worker', priority integer default 2,
+    delay_seconds double precision default 0, max_attempts integer default null,
+    idempotency_key text default null, trace_id text default null, causation_id uuid default null,
+    workspace text default 'default', run_at timestamptz default null
+) returns text language plpgsql as $$
+#variable_conflict use_variable
+declare
+    answer record;
+    wrong text;
+    new_id constant text := grns.new_task_id();
+    -- set by the transaction of an attempt (`name_attempt`)
+    trace constant text := coalesce(trace_id, nullif(current_setting('grns.trace_id', true), ''));
+    cause constant uuid := coalesce(causation_id, nullif(current_setting('grns.causation_id', true), '')::uuid);
+    token constant text := '^[A-Za-z0-9_-]{1,64}$';
+begin
+    wrong := case
+        when (task_type ~ token and agent_type ~ token and workspace ~ token and agent_type <> 'instance') is not true
+            then 'task_type, agent_type and workspace are 1 to 64 of A-Z a-z 0-9 _ - (and agent_type is not instance)'
+        when (priority between 0 and 3) is not true then 'priority is 0 (critical) to 3 (background)'
+        when (delay_seconds between 0 and 31622400) is not true then 'delay_seconds is 0 to 366 days'
+        when run_at is not null and delay_seconds > 0 then 'run_at: pass either a time or delay_seconds'
+        when run_at > clock_timestamp() + interval '366 days' then 'run_at is at most 366 days from now'
+        when max_attempts not between 1 and 1000 then 'max_attempts is 1 to 1000'
+        when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'
+        when trace !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
+        when cause = '00000000-0000-0000-0000-000000000000' then 'causation_id: the nil UUID names no message'
+    end;
+    if wrong is not null then
+        raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    end if;
+    perform grns.check_payload(payload);
+    select * into answer from grns.submit_tasks(
+        array[new_id], array[workspace], array[task_type], array[agent_type], array[priority::smallint],
+        array[payload], array[delay_seconds], array[max_attempts], array[idempotency_key],
+        array[coalesce(trace, replace(gen_random_uuid()::text, '-', ''))], array[cause],
+        run_ats => array[run_at]);
+    if not found then
+        return new_id;
+    elsif answer.task_id is null then
+        raise exception 'grns: idempotency_key % is taken by a task that this transaction cannot see', idempotency_key
+            using errcode = 'serialization_failure';
+    elsif not answer.same then
+        raise exception 'grns: idempotency_key % belongs to task %, which is another one', idempotency_key,
+            answer.task_id using errcode = 'unique_violation';
+    end if;
+    return answer.task_id;
+end
+$$;

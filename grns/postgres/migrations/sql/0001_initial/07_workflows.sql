@@ -1,0 +1,246 @@
+-- Tasks that need others.
+-- What a task needs. Both sides only commit their fact, the need and the end; the follower of the log acts on whichever
+-- it reads last (grns/workflows/sql/follow_log.sql). Only it writes `ended_as`.
+create table grns.needs (
+    task_id   text collate "C" not null,
+    needs     text collate "C" not null,
+    workspace text collate "C" not null,
+    name      text,                               -- by which the task asks for the result; null: none
+    outcome   text not null default 'success',
+    ended_as  text,                               -- null: not ended, or not seen yet
+    primary key (task_id, needs),
+    constraint needs_outcome check (outcome in ('success', 'failure', 'end')),
+    constraint needs_ended_as
+        check (ended_as in ('succeeded', 'failed', 'dead', 'cancelled', 'skipped', 'deleted'))
+) with (fillfactor = 80);
+create index needs_needed on grns.needs (needs);
+
+-- How far the needs of a task are met. Its counts are those of grns.needs, kept by the statement that writes these.
+create table grns.waits (
+    task_id   text collate "C" primary key,
+    workspace text collate "C" not null,
+    open      integer not null,                   -- how many of its needs have not ended
+    met       integer not null default 0,         -- how many have ended as they should
+    broken    integer not null default 0,         -- how many have failed it; the rest were not to be
+    required  integer not null,                   -- how many must be met
+    run_at    timestamptz,                        -- it waits until then, too
+    ended_by  uuid,                               -- the event by which the follower ended it, last; it may undo that
+    is_skipped boolean not null default false     -- whether that was because nothing was to be done
+) with (fillfactor = 50);
+
+-- Tasks that were submitted together. A workflow needs each of its tasks to succeed: its rows in grns.needs and grns.waits
+-- are those of a task, but for its last tasks, which need the workflow. The follower sets its status.
+create table grns.workflows (
+    id           text collate "C" primary key,
+    workspace    text collate "C" not null,
+    name         text collate "C" not null,
+    status       text not null default 'running',
+    total        integer not null,
+    trace_id     text not null,
+    created_at   timestamptz not null default clock_timestamp(),
+    created_by   text,
+    ended_at     timestamptz,
+    version      integer not null default 1,
+    constraint workflows_status check (
+        case status when 'running' then ended_at is null
+            else status in ('succeeded', 'failed') and ended_at is not null end)
+) with (fillfactor = 80);
+create index workflows_listed on grns.workflows (workspace, id);
+create index workflows_running on grns.workflows (id) where ended_at is null;
+
+-- Decided tasks that another session had locked: tried again with each reading.
+create table grns.follow_later (
+    task_id text collate "C" primary key
+);
+
+create function grns.is_met(outcome text, ended_as text) returns boolean language sql immutable as $$
+    select (case outcome
+        when 'success' then ended_as = 'succeeded'
+        when 'failure' then ended_as in ('failed', 'dead', 'cancelled')
+        else ended_as is not null
+    end) is true
+$$;
+-- Whether a need has failed the task; otherwise there is nothing to be done, as on a branch that was not taken.
+create function grns.is_broken(outcome text, ended_as text) returns boolean language sql immutable as $$
+    select (outcome = 'success' and ended_as in ('failed', 'dead', 'cancelled', 'deleted')
+        or outcome = 'failure' and ended_as = 'deleted') is true
+$$;
+
+-- How far the follower has read the log.
+create table grns.follow_cursor (
+    id         integer primary key default 1 check (id = 1),
+    moves      bigint not null default 0,
+    low        bigint not null default 0,
+    followed   int8multirange not null default '{}',
+    updated_at timestamptz not null default now()
+) with (fillfactor = 10);
+insert into grns.follow_cursor default values;
+
+-- Creates tasks that need each other, or tasks that exist, all or none, in the caller's transaction. `tasks` is an array of
+-- objects: task_type, payload, agent_type, priority, delay_seconds, run_at, max_attempts, idempotency_key, trace_id,
+-- causation_id, as of grns.submit_task; `id` (null: a new one); `name`; `needs`, an array of {task, outcome, name}, where
+-- `task` is the name or the id of a task that stands before it, or the id of one that exists, and `outcome` success (default),
+-- failure or end; `required`, how many of the needs must be met (null: all). With a `workflow`, an object of name, id
+-- and trace_id (null: new ones), they are its tasks, but for those with `is_last`, which may need the workflow.
+-- Returns a row for each task, in order; `created` is false where its idempotency key belongs to a task like it.
+-- What is refused has the SQLSTATE 22023, with `bad_submission`, `unknown_need`, `dependency_cycle` or a word of
+-- grns.check_payload as its detail.
+create function grns.submit_graph(
+    tasks jsonb, workspace text default 'default', actor text default null, workflow jsonb default null
+) returns table (name text, task_id text, created boolean, trace_id text) language plpgsql as $$
+#variable_conflict use_column
+declare
+    wrong text;
+    is_cycle boolean := false;
+    answer record;
+    clock constant timestamptz := clock_timestamp();
+    -- One entry for each task.
+    ids text[]; names text[]; types text[]; pools text[]; ranks smallint[]; payloads jsonb[]; delays double precision[];
+    attempts integer[]; keys text[]; traces text[]; causes uuid[]; times timestamptz[]; needy boolean[]; least integer[];
+    existed boolean[]; last boolean[];
+    flow_id constant text := coalesce(workflow ->> 'id', overlay(grns.new_task_id() placing 'wf' from 1));
+    -- One entry for each need: the place of its task, the id that it needs, and the place of that, if it is in the graph.
+    owners bigint[]; needed text[]; befores bigint[]; labels text[]; outcomes text[];
+begin
+    if jsonb_typeof(tasks) is distinct from 'array' or jsonb_array_length(tasks) not between 1 and 10000 then
+        raise exception 'grns: a graph is an array of 1 to 10,000 tasks'
+            using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    end if;
+    select array_agg(coalesce(t.id, grns.new_task_id()) order by t.place), array_agg(t.name order by t.place),
+        array_agg(t.task_type order by t.place), array_agg(coalesce(t.agent_type, 'worker') order by t.place),
+        array_agg(coalesce(t.priority, 2::smallint) order by t.place),
+        array_agg(coalesce(t.payload, '{}') order by t.place),
+        array_agg(coalesce(t.delay_seconds, 0) order by t.place), array_agg(t.max_attempts order by t.place),
+        array_agg(t.idempotency_key order by t.place),
+        array_agg(coalesce(t.trace_id, nullif(current_setting('grns.trace_id', true), ''),
+            replace(gen_random_uuid()::text, '-', '')) order by t.place),
+        array_agg(coalesce(t.causation_id, nullif(current_setting('grns.causation_id', true), '')::uuid)
+            order by t.place),
+        array_agg(t.run_at order by t.place), array_agg(t.required order by t.place),
+        array_agg(t.is_last is true order by t.place),
+        array_agg(jsonb_typeof(t.needs) = 'array' and jsonb_array_length(t.needs) > 0 is true order by t.place)
+    into ids, names, types, pools, ranks, payloads, delays, attempts, keys, traces, causes, times, least, last, needy
+    from rows from (jsonb_to_recordset(tasks) as (id text, name text, task_type text, payload jsonb, agent_type text,
+        priority smallint, delay_seconds double precision, run_at timestamptz, max_attempts integer, idempotency_key text,
+        trace_id text, causation_id uuid, needs jsonb, required integer, is_last boolean)
+    ) with ordinality as t (id, name, task_type, payload, agent_type, priority, delay_seconds, run_at, max_attempts,
+        idempotency_key, trace_id, causation_id, needs, required, is_last, place);
+    select array_agg(t.place), array_agg(coalesce(ids[b.place], n.task)), array_agg(coalesce(b.place, i.place)),
+        array_agg(coalesce(n.name, names[i.place], n.task)), array_agg(coalesce(n.outcome, 'success'))
+    into owners, needed, befores, labels, outcomes
+    from rows from (jsonb_to_recordset(tasks) as (needs jsonb)) with ordinality as t (needs, place)
+    cross join lateral jsonb_to_recordset(case when needy[t.place] then t.needs else '[]' end)
+        as n (task text, outcome text, name text)
+    left join unnest(names) with ordinality as b (name, place) on b.name = n.task
+    left join unnest(ids) with ordinality as i (id, place) on i.id = n.task;
+
+    wrong := case
+        when array_position(types, null) is not null then 'each task has a task_type'
+        when (select count(distinct n.name) < count(n.name) from unnest(names) as n (name))
+            then 'two tasks have the same name'
+        when (select bool_or(k.key !~ '^[ -~]{1,255}$') from unnest(keys) as k (key))
+            then 'idempotency_key is 1 to 255 printable ASCII characters'
+        when array_position(needed, null) is not null then 'each need names a task'
+        when not outcomes <@ array['success', 'failure', 'end'] then 'the outcome of a need is success, failure or end'
+        when (select count(distinct (n.owner, n.needs)) < count(*) from unnest(owners, needed) as n (owner, needs))
+            then 'a task needs another one twice'
+        when (select bool_or((r.least between 1 and r.needs) is false)
+                from (select least[p.place] as least, count(n.owner) as needs
+                    from generate_subscripts(ids, 1) as p (place)
+                    left join unnest(owners) as n (owner) on n.owner = p.place
+                    group by p.place) as r)
+            then 'required is 1 up to the number of needs'
+        when workflow is not null and (workflow ->> 'name' ~ '^[ -~]{1,255}$' and flow_id ~ '^wf-[a-z0-9]{26}$') is not true
+            then 'a workflow has a name of 1 to 255 printable ASCII characters'
+        when workflow is null and true = any(last) then 'only the tasks of a workflow can be its last ones'
+        when false <> all(last) then 'a workflow has tasks besides its last ones'
+        when exists (select from unnest(owners, befores) as n (owner, before) where not last[n.owner] and last[n.before])
+            or (select bool_or(n.needs = flow_id and not last[n.owner]) from unnest(owners, needed) as n (owner, needs))
+            then 'the tasks of a workflow cannot need its last ones, nor itself'
+    end;
+    select format('task %s needs %s, which stands behind it', coalesce(names[n.owner], n.owner::text),
+            coalesce(names[n.before], n.before::text)),
+        exists (
+            with recursive behind (place) as (
+                select n.before
+                union
+                select e.before from behind h join unnest(owners, befores) as e (owner, before) on e.owner = h.place
+                where e.before is not null
+            )
+            select from behind h where h.place = n.owner)
+    into answer
+    from unnest(owners, befores) as n (owner, before)
+    where n.before >= n.owner
+    limit 1;
+    if found and wrong is null then
+        wrong := answer.format || case when answer.exists
+            then ' and needs it in turn' else ': a task stands behind those that it needs' end;
+        is_cycle := answer.exists;
+    end if;
+    if wrong is not null then
+        raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value',
+            detail = case when is_cycle then 'dependency_cycle' else 'bad_submission' end;
+    end if;
+    perform grns.check_payload(p.payload) from unnest(payloads) as p (payload);
+    -- Nothing deletes them until this transaction has ended; a worker may end them meanwhile.
+    select n.id into wrong
+    from (select distinct e.needs as id from unnest(needed, befores) as e (needs, before)
+        where e.before is null and (workflow is null or e.needs <> flow_id)) as n
+    left join lateral (
+        select o.id from grns.tasks o where o.id = n.id and o.workspace = $2 for key share
+    ) as t on true
+    left join lateral (
+        select o.id from grns.workflows o where o.id = n.id and o.workspace = $2 for key share
+    ) as w on true
+    where t.id is null and w.id is null
+    limit 1;
+    if found then
+        raise exception 'grns: there is no task % to need: it must be committed, or stand in the same graph', wrong
+            using errcode = 'invalid_parameter_value', detail = 'unknown_need';
+    end if;
+
+    for answer in
+        select * from grns.submit_tasks(ids, array[workspace], types, pools, ranks, payloads, delays, attempts, keys,
+            traces, causes, actor, times, needy)
+    loop
+        if answer.task_id is null then
+            raise exception 'grns: idempotency_key % is taken by a task that this transaction cannot see',
+                keys[answer.ordinal] using errcode = 'serialization_failure';
+        elsif not answer.same then
+            raise exception 'grns: idempotency_key % belongs to task %, which is another one', keys[answer.ordinal],
+                answer.task_id using errcode = 'unique_violation';
+        end if;
+        ids[answer.ordinal] := answer.task_id;
+        traces[answer.ordinal] := answer.trace_id;
+        existed[answer.ordinal] := true;
+    end loop;
+    insert into grns.needs (task_id, needs, workspace, name, outcome)
+    select ids[n.owner], coalesce(ids[n.before], n.needs), $2, n.label, n.outcome
+    from unnest(owners, needed, befores, labels, outcomes) as n (owner, needs, before, label, outcome)
+    where existed[n.owner] is not true;
+    insert into grns.waits (task_id, workspace, open, required, run_at)
+    select ids[n.owner], $2, count(*), coalesce(least[n.owner], count(*)),
+        coalesce(times[n.owner], case when delays[n.owner] > 0 then clock + delays[n.owner] * interval '1 second' end)
+    from unnest(owners) as n (owner)
+    where existed[n.owner] is not true
+    group by n.owner;
+    if workflow is not null then
+        insert into grns.workflows (id, workspace, name, total, trace_id, created_by)
+        select flow_id, $2, workflow ->> 'name', (select count(*) filter (where not l) from unnest(last) as l),
+            coalesce(workflow ->> 'trace_id', traces[1]), actor;
+        insert into grns.needs (task_id, needs, workspace, name)
+        select flow_id, ids[p.place], $2, coalesce(names[p.place], ids[p.place])
+        from generate_subscripts(ids, 1) as p (place)
+        where not last[p.place];
+        insert into grns.waits (task_id, workspace, open, required)
+        select w.id, w.workspace, w.total, w.total from grns.workflows w where w.id = flow_id;
+        insert into grns.events (version, workspace, task_id, kind, trace_id, actor, payload)
+        select 1, w.workspace, w.id, 'evt.workflow.started', w.trace_id, actor,
+            json_build_object('workflow_id', w.id, 'name', w.name, 'status', w.status, 'total', w.total)
+        from grns.workflows w where w.id = flow_id;
+    end if;
+    return query
+    select names[p.place], ids[p.place], existed[p.place] is not true, traces[p.place]
+    from generate_subscripts(ids, 1) as p (place);
+end
+$$;

@@ -1,0 +1,27 @@
+-- Rights of tenants.
+insert into grns.tenant_rights (relation, rights) values
+    ('tasks', 'select, insert, update'),
+    ('events', 'select, insert'),
+    ('needs', 'select, insert'),
+    ('waits', 'select, insert'),
+    ('workflows', 'select, insert, update (version)'),
+    ('dead_letters', 'select, update'),
+    ('replays', 'select'),
+    ('agents', 'select'),
+    ('task_counts', 'select'),
+    ('deleted_tasks', null),
+    ('task_minutes', 'select'),
+    ('issues', 'select, update'),
+    ('issue_hours', 'select'),
+    ('issue_facets', 'select'),
+    ('workspaces', 'select'),
+    ('api_keys', 'select (id, workspace, name, scopes, pools, created_at, created_by, expires_at, revoked_at, revoked_by,'
+                 ' last_used_at), insert, update (revoked_at, revoked_by)'),
+    ('saved_filters', 'select, insert, update, delete'),
+    ('operations', 'select, insert, update'),
+    ('pauses', 'select, insert, update, delete'),
+    ('webhooks', 'select, insert, update'),
+    ('webhook_secrets', 'select (id, webhook_id, workspace, created_at, expires_at), insert, update (expires_at),'
+                        ' delete'),
+    ('webhook_deliveries', 'select, insert, update');
+select grns.isolate_workspaces();

@@ -1,0 +1,163 @@
+"""A workflow as a document: its tasks, by names, in any order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from random import getrandbits
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from grns.errors import InvalidInputError
+from grns.model.envelope import first_problem
+from grns.model.json import Limits
+from grns.model.submission import (
+    MOST_NEEDS,
+    AgentType,
+    DelaySeconds,
+    MaxAttempts,
+    Need,
+    Outcome,
+    Priority,
+    RunAt,
+    Token,
+    submission,
+)
+from grns.model.task import new_id
+from grns.tasks.submit import NewWorkflow, Prepared, prepare
+
+MOST_TASKS = 10_000
+
+Name = Annotated[str, Field(pattern=r"^[ -~]{1,255}$")]
+
+
+class StepNeed(BaseModel):
+    """A task that another one needs: by its name in the document, or by the id of a task that exists."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: Name
+    outcome: Outcome = "success"
+    name: Name | None = None
+
+
+class WorkflowStep(BaseModel):
+    """A task of a workflow. Its `name` defaults to its type; `needs` are names, or objects with an outcome.
+
+    With `on`, it is a last task: it runs when all others have ended, if all have succeeded (`success`), one
+    has not (`failure`), or either way (`end`).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task_type: Token
+    name: Name | None = None
+    payload: dict[str, Any] = Field(default_factory=dict)
+    agent_type: AgentType = "worker"
+    priority: Priority = 2
+    delay_seconds: DelaySeconds = 0.0
+    run_at: RunAt | None = None
+    max_attempts: MaxAttempts | None = None
+    needs: Annotated[tuple[StepNeed | Name, ...], Field(max_length=MOST_NEEDS)] = ()
+    required: Annotated[int, Field(ge=1, strict=True)] | None = None
+    on: Outcome | None = None
+
+
+class WorkflowPlan(BaseModel):
+    """A workflow to create, whose tasks may stand in any order.
+
+    Example:
+        {"name": "report", "tasks": [
+            {"name": "a", "task_type": "fetch_page", "payload": {"url": "https://example.org/a"}},
+            {"name": "b", "task_type": "fetch_page", "payload": {"url": "https://example.org/b"}},
+            {"task_type": "write_report", "needs": ["a", {"task": "b", "outcome": "end"}]}]}
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name
+    tasks: Annotated[list[WorkflowStep], Field(min_length=1, max_length=MOST_TASKS)]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWorkflow:
+    """A workflow that is checked, and its tasks, each behind those that it needs."""
+
+    workflow: NewWorkflow
+    tasks: list[Prepared]
+
+
+def read_plan(fields: Any) -> WorkflowPlan:
+    """Return a plan. Raises InvalidInputError: `bad_submission` names the wrong field."""
+    if not isinstance(fields, dict):
+        raise InvalidInputError("bad_submission", "a workflow is a JSON object with a name and tasks")
+    try:
+        return WorkflowPlan.model_validate(fields)
+    except ValidationError as error:
+        raise InvalidInputError("bad_submission", first_problem(error)) from error
+
+
+def planned(plan: WorkflowPlan, *, workspace: str, trace_id: str | None, limits: Limits) -> PlannedWorkflow:
+    """Check a plan, and give its tasks their ids.
+
+    Raises:
+        InvalidInputError: `dependency_cycle` names the tasks that need each other; `bad_submission` says what
+            else is wrong.
+    """
+    steps = _by_name(plan.tasks)
+    order = _in_order(steps)
+    workflow_id = new_workflow_id()
+    tasks: dict[str, Prepared] = {}
+    for name in order:
+        step = steps[name]
+        needs = [_need(one, tasks) for one in step.needs]
+        if step.on is not None:
+            needs.append(Need(task=workflow_id, outcome=step.on))
+        said = step.model_dump(exclude={"name", "needs", "on", "payload"})
+        wanted = submission(**said, payload=step.payload, needs=needs, workspace=workspace, trace_id=trace_id)
+        tasks[name] = prepare(wanted, limits)
+    names = {prepared.id: name for name, prepared in tasks.items()}
+    last = {tasks[name].id for name in order if steps[name].on is not None}
+    return PlannedWorkflow(NewWorkflow(workflow_id, plan.name, names, last), list(tasks.values()))
+
+
+def new_workflow_id() -> str:
+    """Return the id of a workflow: as that of a task, but for its first letters."""
+    return f"wf{new_id(time.time_ns() // 1_000_000, getrandbits(80).to_bytes(10, 'big'))[2:]}"
+
+
+def _by_name(steps: Sequence[WorkflowStep]) -> dict[str, WorkflowStep]:
+    named = {step.name or step.task_type: step for step in steps}
+    if len(named) < len(steps):
+        raise InvalidInputError("bad_submission", "tasks: two have the same name; give each its own `name`")
+    return named
+
+
+def _in_order(steps: dict[str, WorkflowStep]) -> list[str]:
+    graph = {
+        name: [need for one in step.needs if (need := _target(one)) in steps] for name, step in steps.items()
+    }
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        raise InvalidInputError(
+            "dependency_cycle", f"these tasks need each other: {' -> '.join(reversed(error.args[1]))}"
+        ) from error
+
+
+def _need(one: StepNeed | str, tasks: dict[str, Prepared]) -> Need:
+    said = one if isinstance(one, StepNeed) else StepNeed(task=one)
+    known = tasks.get(said.task)
+    try:
+        return Need(task=said.task if known is None else known.id, outcome=said.outcome, name=said.name)
+    except ValidationError as error:
+        raise InvalidInputError(
+            "unknown_need", f"there is no task {said.task!r}, neither in the workflow nor by that id"
+        ) from error
+
+
+def _target(one: StepNeed | str) -> str:
+    return one.task if isinstance(one, StepNeed) else one

@@ -1,0 +1,87 @@
+"""Workflows: tasks that were submitted together, and how far they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from grns.errors import NotFoundError
+from grns.model.task import TaskStatus
+from grns.postgres.database import Database, Session
+from grns.postgres.paging import Page, cursor, page_of, parts
+
+WorkflowStatus = Literal["running", "succeeded", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowState:
+    """A workflow as Postgres has it.
+
+    Of its `total` tasks, `open` have not ended, `succeeded` have, `failed` have failed, died or been
+    cancelled, and `skipped` were not to be run, as on a branch for a failure that did not happen. Its last
+    tasks are not counted.
+    """
+
+    id: str
+    workspace: str
+    name: str
+    status: WorkflowStatus
+    total: int
+    open: int
+    succeeded: int
+    failed: int
+    skipped: int
+    trace_id: str
+    created_at: datetime
+    created_by: str | None
+    ended_at: datetime | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowMember:
+    """A task of a workflow. `waits_on` are the names of the tasks that it still waits for."""
+
+    name: str
+    id: str
+    task_type: str
+    agent_type: str
+    status: TaskStatus
+    waits_for: str | None
+    waits_on: list[str]
+    attempt: int
+    is_last: bool
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+async def read(database: Database | Session, workflow_id: str, *, workspace: str) -> WorkflowState:
+    """Return a workflow. Raises NotFoundError if there is none."""
+    found = await database.fetch(WorkflowState, "read_workflow", workflow_id, workspace)
+    if not found:
+        raise NotFoundError(f"there is no workflow {ascii(workflow_id)[1:-1][:100]} in workspace {workspace}")
+    return found[0]
+
+
+async def list_workflows(
+    database: Database | Session,
+    *,
+    workspace: str,
+    status: WorkflowStatus | None = None,
+    limit: int,
+    after: str | None = None,
+) -> Page[WorkflowState]:
+    """Return workflows of a status, or all, the latest first."""
+    before = None if after is None else parts(after)[0]
+    found = await database.fetch(WorkflowState, "list_workflows", workspace, status, before, limit + 1)
+    return page_of(found, limit, lambda one: cursor(one.id))
+
+
+async def members(
+    database: Database | Session, workflow_id: str, *, workspace: str, limit: int, after: str | None = None
+) -> Page[WorkflowMember]:
+    """Return the tasks of a workflow in the order of their ids, which is that of their submission."""
+    behind = "" if after is None else parts(after)[0]
+    found = await database.fetch(WorkflowMember, "list_members", workflow_id, workspace, behind, limit + 1)
+    return page_of(found, limit, lambda one: cursor(one.id))

@@ -1,0 +1,213 @@
+-- Acts on what rows of the log tell of tasks that others need, and moves the cursor: all of it, or nothing where another
+-- follower leads by now. It reads current rows, and never trusts what an event says: whatever is read again, or late,
+-- does no harm. A need is ended, or open again, as its task is now; the tasks that need it are queued, ended, or wait
+-- again, as their counts are then. A row that another session has locked is noted, and tried with the next reading.
+-- Where more needs would change than $11 allows, the cursor stays, and the same rows are read again.
+-- Answers with the id of its transaction, how many tasks wait, whether there is more to do with the same rows, and each
+-- task that was queued.
+-- $1 epoch, $2 moves so far, $3 lease in seconds, $4 and $5 bounds of the numbers to read, $6 how many they are, $7 all
+-- up to here is read then, $8 and $9 bounds of what is read beyond, $10 kinds of events that end a task,
+-- $11 needs at most, $12 tasks that may have ended besides, $13 tasks that may be decided besides
+with held as (
+    update grns.leases l set until = now() + $3::double precision * interval '1 second'
+    where l.name = 'follower' and l.epoch = $1
+    returning l.name
+),
+named as materialized (
+    select n.task_id, n.kind, n.was
+    from held
+    cross join unnest($4::bigint[], $5::bigint[]) as s (lower_seq, upper_seq)
+    cross join lateral (  -- with its limit no planner can turn this into a scan of the whole log
+        select e.task_id, e.kind, e.was from grns.events e
+        where e.seq >= s.lower_seq and e.seq < s.upper_seq
+        order by e.seq
+        limit $6
+    ) as n
+    where exists (select from grns.waits)  -- a need that is committed later has an event of its own
+),
+-- What has ended or been opened again, and what those need that began to wait.
+touched as (
+    select n.task_id as id from named n
+    where n.kind = any($10::text[]) or n.kind like 'evt.workflow.%'
+        or (n.kind in ('evt.task.queued', 'evt.task.waiting') and n.was in ('d', 'f', 'c'))
+    union
+    select e.needs from named n join grns.needs e on e.task_id = n.task_id
+    where n.kind in ('evt.task.waiting', 'evt.workflow.started')
+    union
+    select s.id from held cross join unnest($12::text[]) as s (id)
+),
+ends as (
+    select e.task_id, e.needs, e.outcome, e.ended_as as before, s.ended_as
+    from touched o
+    join grns.needs e on e.needs = o.id
+    left join grns.tasks t on t.id = o.id
+    left join grns.waits w on w.task_id = o.id
+    left join grns.workflows k on k.id = o.id
+    cross join lateral (
+        select case
+            when k.status <> 'running' then k.status
+            when k.status is not null then null
+            when t.status is null then 'deleted'
+            when t.status = 'cancelled' and w.ended_by = t.last_message_id and w.is_skipped then 'skipped'
+            when t.status in ('succeeded', 'failed', 'dead', 'cancelled') then t.status
+        end as ended_as
+    ) as s
+    where s.ended_as is distinct from e.ended_as
+    order by e.task_id, e.needs
+    limit $11
+),
+turned as (
+    update grns.needs e set ended_as = n.ended_as
+    from ends n
+    where e.task_id = n.task_id and e.needs = n.needs
+    returning e.task_id, e.needs, e.outcome, n.before, e.ended_as
+),
+sums as (
+    select u.task_id,
+        count(*) filter (where u.ended_as is null) - count(*) filter (where u.before is null) as open,
+        sum(grns.is_met(u.outcome, u.ended_as)::integer - grns.is_met(u.outcome, u.before)::integer) as met,
+        sum(grns.is_broken(u.outcome, u.ended_as)::integer - grns.is_broken(u.outcome, u.before)::integer) as broken,
+        min(u.needs) filter (where u.ended_as is not null and not grns.is_met(u.outcome, u.ended_as)) as why
+    from turned u
+    group by u.task_id
+),
+counted as (
+    update grns.waits w
+    set open = w.open + s.open, met = w.met + s.met, broken = w.broken + s.broken,
+        -- when it cannot be met any more, and could before
+        ended_by = case when w.met + w.open >= w.required and w.met + s.met + w.open + s.open < w.required
+            then gen_random_uuid() else w.ended_by end,
+        is_skipped = case when w.met + w.open >= w.required and w.met + s.met + w.open + s.open < w.required
+            then w.broken + s.broken = 0 else w.is_skipped end
+    from sums s
+    where w.task_id = s.task_id
+    returning w.*, s.why
+),
+-- A workflow has ended when all of its tasks have, and goes on where one of them is redriven.
+ended as (
+    update grns.workflows k
+    set status = s.status, ended_at = case when s.status <> 'running' then now() end, version = k.version + 1
+    from counted c
+    cross join lateral (
+        select case when c.open > 0 then 'running' when c.broken = 0 then 'succeeded' else 'failed' end as status
+    ) as s
+    where k.id = c.task_id and k.status <> s.status
+    returning k.*, c.met, c.broken
+),
+decided as (
+    select c.task_id, c.why, c.run_at, c.ended_by, case
+            when c.met >= c.required then case when c.run_at > now() then 'later' else 'queued' end
+            when c.met + c.open >= c.required then 'waiting'
+            when c.broken > 0 then 'dependency'
+            else 'skipped'
+        end as verdict
+    from (
+        select c.* from counted c
+        union all
+        select w.*, null
+        from held
+        cross join (
+            select f.task_id from grns.follow_later f union select f.id from unnest($13::text[]) as f (id)
+        ) as f
+        join grns.waits w on w.task_id = f.task_id
+        where f.task_id not in (select s.task_id from sums s)
+    ) as c
+),
+-- What waits and need not any more, and what the follower has ended and may go on.
+movable as (
+    select t.id, t.status as was, t.last_message_id as led_here, d.verdict, d.run_at, d.why, d.ended_by
+    from decided d
+    join grns.tasks t on t.id = d.task_id
+    join grns.waits w on w.task_id = d.task_id  -- as it was before this statement
+    where (t.status = 'waiting' and t.waits_for = 'tasks' and d.verdict <> 'waiting')
+        or (t.status = 'cancelled' and t.last_message_id = w.ended_by
+            and d.verdict in ('queued', 'waiting', 'later'))
+),
+locked as (
+    select t.id, m.was, m.led_here, m.verdict, m.run_at,
+        coalesce(m.why, (
+            select min(e.needs) from grns.needs e
+            where e.task_id = t.id and e.ended_as is not null and not grns.is_met(e.outcome, e.ended_as)
+        )) as why,
+        case when m.verdict in ('dependency', 'skipped') then m.ended_by
+            -- with room for the bit that makes its command's id of it
+            else overlay(gen_random_uuid()::text placing '0' from 29)::uuid end as event_id,
+        case m.verdict when 'queued' then 'queued' when 'later' then 'waiting' when 'waiting' then 'waiting'
+            else 'cancelled' end as target
+    from movable m
+    join grns.tasks t on t.id = m.id
+    where t.last_message_id = m.led_here
+    order by t.id
+    for no key update of t skip locked
+),
+moved as (
+    update grns.tasks t
+    set status = l.target,
+        waits_for = case l.verdict when 'later' then 'time' when 'waiting' then 'tasks' end,
+        next_attempt_at = case l.verdict when 'later' then l.run_at end,
+        queued_at = case l.target when 'queued' then now() end,
+        queued_reason = case l.target when 'queued' then 'needs_met' else t.queued_reason end,
+        finished_at = case l.target when 'cancelled' then now() end,
+        cancel_requested_at = case l.target when 'cancelled' then now() end,
+        cancel_reason = case l.target when 'cancelled' then l.verdict end, cancel_actor = null,
+        uncounted_attempts = case l.was when 'cancelled' then t.attempt else t.uncounted_attempts end,
+        updated_at = now(), version = t.version + 1, last_message_id = l.event_id
+    from locked l
+    where t.id = l.id
+    returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.attempt, t.trace_id, t.status,
+        t.waits_for, t.next_attempt_at, l.event_id, l.led_here, l.was, l.verdict, l.why
+),
+logged as (
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was,
+        task_type, payload)
+    select m.version, m.event_id, m.workspace, m.id, 'evt.task.' || m.status, m.attempt, null, m.trace_id, m.led_here,
+        left(m.was, 1)::"char", m.task_type,
+        case m.status
+            when 'queued' then json_build_object('task_id', m.id, 'task_type', m.task_type, 'agent_type', m.agent_type,
+                'priority', m.priority, 'reason', 'needs_met')
+            when 'waiting' then json_build_object('task_id', m.id, 'task_type', m.task_type,
+                'agent_type', m.agent_type, 'priority', m.priority, 'waits_for', m.waits_for,
+                'next_attempt_at', m.next_attempt_at)
+            else json_build_object('task_id', m.id, 'task_type', m.task_type, 'agent_type', m.agent_type,
+                'agent_id', null, 'attempt', m.attempt, 'reason', m.verdict, 'dependency', m.why, 'actor', null)
+        end
+    from moved m
+    union all
+    select m.version, grns.command_id(m.event_id), m.workspace, m.id, 'cmd.task.execute', m.attempt,
+        m.agent_type || '.p' || m.priority, m.trace_id, m.led_here, null, null,
+        json_build_object('task_id', m.id, 'target_agent_type', m.agent_type, 'reason', 'needs_met')
+    from moved m
+    where m.status = 'queued'
+    union all
+    select k.version, gen_random_uuid(), k.workspace, k.id,
+        'evt.workflow.' || case k.status when 'running' then 'reopened' else k.status end, null, null, k.trace_id, null,
+        null, null,
+        json_build_object('workflow_id', k.id, 'name', k.name, 'status', k.status, 'total', k.total,
+            'succeeded', k.met, 'failed', k.broken)
+    from ended k
+),
+postponed as (
+    insert into grns.follow_later (task_id)
+    select m.id from movable m where m.id not in (select l.id from locked l)
+    on conflict do nothing
+),
+settled as (
+    delete from grns.follow_later f
+    using held
+    where f.task_id not in (select m.id from movable m) or f.task_id in (select l.id from locked l)
+),
+cursor as (
+    update grns.follow_cursor c
+    set moves = c.moves + 1, low = $7,
+        followed = (select coalesce(range_agg(int8range(b.lower_seq, b.upper_seq)), '{}')
+            from unnest($8::bigint[], $9::bigint[]) as b (lower_seq, upper_seq)),
+        updated_at = now()
+    from held h
+    where c.id = 1 and c.moves = $2 and (select count(*) from ends) < $11
+)
+select pg_current_xact_id()::text::bigint as xid, (select count(*) from ends) >= $11 as has_more,
+    (select count(*) from movable) - (select count(*) from locked) as postponed,
+    exists (select from grns.waits) as is_needed,
+    m.id, m.workspace, m.agent_type
+from held
+left join moved m on m.status = 'queued'

@@ -1,0 +1,34 @@
+-- Looks through what waits for tasks, a page at a time, for what the follower should have seen: needs that have ended,
+-- and tasks that are decided. There is nothing to find, unless a bug or a hand has changed rows.
+-- $1 behind this id, $2 rows at most, $3 for how long, in seconds, it must have been so
+with page as (
+    select i.id
+    from (
+        (select t.id from grns.tasks t where t.waits_for = 'tasks' and t.id > $1 order by t.id limit $2)
+        union all
+        (select k.id from grns.workflows k where k.ended_at is null and k.id > $1 order by k.id limit $2)
+    ) as i
+    order by i.id
+    limit $2
+),
+since as (
+    select now() - $3::double precision * interval '1 second' as at
+)
+select (select max(p.id) from page p) as last_id, (select count(*) from page) as seen,
+    array(
+        select distinct e.needs
+        from since s
+        cross join page p
+        join grns.needs e on e.task_id = p.id and e.ended_as is null
+        left join grns.tasks t on t.id = e.needs
+        left join grns.workflows k on k.id = e.needs
+        where coalesce(t.finished_at, k.ended_at) < s.at or (t.id is null and k.id is null)
+    ) as ended,
+    array(
+        select p.id
+        from since s
+        cross join page p
+        join grns.waits w on w.task_id = p.id
+        join grns.tasks t on t.id = p.id
+        where t.updated_at < s.at and (w.met >= w.required or w.met + w.open < w.required)
+    ) as decided

@@ -1,0 +1,119 @@
+"""Workflows over HTTP: created as a whole, listed, shown with their tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from grns.api.route import PREFIX
+from grns.model.outcome import Verb
+from grns.postgres.database import Database
+from tests.support.api import good, problem_of
+from tests.support.followers import begin_here, follow
+from tests.support.store import claim, fetch, finish
+
+WORKFLOWS = f"{PREFIX}/workflows"
+
+
+def report(**more: Any) -> dict[str, Any]:
+    """Return a workflow whose tasks stand in no order."""
+    return {
+        "name": "report",
+        "tasks": [
+            {"name": "write", "task_type": "noop", "needs": ["a", {"task": "b", "outcome": "end"}]},
+            {"name": "a", "task_type": "noop"},
+            {"name": "b", "task_type": "noop"},
+            {"name": "alarm", "task_type": "noop", "on": "failure"},
+        ],
+        **more,
+    }
+
+
+async def test_a_workflow_from_its_creation_to_its_end(local: httpx2.AsyncClient, shared: Database) -> None:
+    await begin_here(shared)
+    answer = await local.post(WORKFLOWS, json=report())
+    made = good(answer, [201])
+    path = f"{WORKFLOWS}/{made['id']}"
+    assert answer.headers["location"] == path
+    assert set(made["tasks"]) == {"write", "a", "b", "alarm"}
+    for name, verb in (("b", Verb.FAIL), ("a", Verb.SUCCEED), ("write", Verb.SUCCEED)):
+        await finish(shared, await claim(shared, made["tasks"][name]), verb)
+        await follow(shared)
+    state = good(await local.get(path))
+    assert (state["status"], state["total"], state["open"]) == ("failed", 3, 0)
+    assert (state["succeeded"], state["failed"], state["skipped"]) == (2, 1, 0)
+    tasks = {one["name"]: one for one in good(await local.get(f"{path}/tasks"))["items"]}
+    assert {name: one["status"] for name, one in tasks.items()} == {
+        "write": "succeeded", "a": "succeeded", "b": "failed", "noop": "queued",
+    }  # fmt: skip
+    assert [one["name"] for one in tasks.values() if one["is_last"]] == ["noop"]
+
+
+async def test_what_a_task_waits_on_is_named(local: httpx2.AsyncClient, shared: Database) -> None:
+    made = good(await local.post(WORKFLOWS, json=report()), [201])
+    tasks = good(await local.get(f"{WORKFLOWS}/{made['id']}/tasks"))["items"]
+    (write,) = [one for one in tasks if one["name"] == "write"]
+    assert (write["status"], write["waits_for"], sorted(write["waits_on"])) == (
+        "waiting",
+        "tasks",
+        ["a", "b"],
+    )
+    assert good(await local.get(f"{PREFIX}/tasks/{write['id']}"))["waits_for"] == "tasks"
+
+
+async def test_workflows_are_listed_by_page_and_status(local: httpx2.AsyncClient, shared: Database) -> None:
+    ids = [good(await local.post(WORKFLOWS, json=report(name=f"n{n}")), [201])["id"] for n in range(3)]
+    first = good(await local.get(WORKFLOWS, params={"limit": 2}))
+    rest = good(await local.get(WORKFLOWS, params={"limit": 2, "cursor": first["next_cursor"]}))
+    assert [one["id"] for one in (*first["items"], *rest["items"])] == ids[::-1]
+    assert good(await local.get(WORKFLOWS, params={"status": "succeeded"}))["items"] == []
+    assert problem_of(await local.get(WORKFLOWS, params={"status": "done"}), 400) == "bad_parameter"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "code"),
+    [
+        ([], "bad_submission"),
+        ([{"name": "a"}], "bad_submission"),
+        ([{"task_type": "noop"}, {"task_type": "noop"}], "bad_submission"),
+        ([{"task_type": "noop", "needs": ["nothing"]}], "unknown_need"),
+        ([{"task_type": "noop", "needs": ["not a name"]}], "unknown_need"),
+        ([{"task_type": "noop", "on": "end"}], "bad_submission"),
+        (
+            [
+                {"name": "a", "task_type": "noop", "needs": ["b"]},
+                {"name": "b", "task_type": "noop", "needs": ["a"]},
+            ],
+            "dependency_cycle",
+        ),
+    ],
+)
+async def test_what_cannot_be_a_workflow_is_refused_as_a_whole(
+    local: httpx2.AsyncClient, shared: Database, tasks: list[dict[str, Any]], code: str
+) -> None:
+    answer = await local.post(WORKFLOWS, json={"name": "wrong", "tasks": tasks})
+    assert problem_of(answer, 400) == code
+    assert await fetch(shared, "select from grns.tasks") == []
+
+
+async def test_tasks_that_need_each_other_are_named(local: httpx2.AsyncClient) -> None:
+    tasks = [{"name": one, "task_type": "noop", "needs": [other]} for one, other in ("ab", "bc", "ca")]
+    answer = await local.post(WORKFLOWS, json={"name": "wrong", "tasks": tasks})
+    assert all(name in answer.json()["detail"].partition(": ")[2] for name in "abc")
+
+
+async def test_a_task_may_need_one_that_exists(local: httpx2.AsyncClient, shared: Database) -> None:
+    tasks = f"{PREFIX}/tasks"
+    first = good(await local.post(tasks, json={"task_type": "noop"}), [201])["id"]
+    wanted = {"task_type": "noop", "needs": [{"task": first}]}
+    child = good(await local.post(tasks, json=wanted), [201])["id"]
+    assert good(await local.get(f"{tasks}/{child}"))["status"] == "waiting"
+    unknown = {"task_type": "noop", "needs": [{"task": "gr-nothing"}]}
+    assert problem_of(await local.post(tasks, json=unknown), 400) == "unknown_need"
+
+
+async def test_a_workflow_that_is_not_there_is_not_found(local: httpx2.AsyncClient) -> None:
+    for path in (f"{WORKFLOWS}/wf-nothing", f"{WORKFLOWS}/wf-nothing/tasks"):
+        assert problem_of(await local.get(path), 404) == "not_found"

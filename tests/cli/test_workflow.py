@@ -1,0 +1,55 @@
+"""`grns workflow …`, as somebody types it; no broker is needed for any of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_access import Call
+
+pytest_plugins = ["tests.cli.test_access"]
+
+PLAN = {
+    "name": "report",
+    "tasks": [
+        {"task_type": "write_report", "needs": ["a", "b"]},
+        {"name": "a", "task_type": "fetch_page"},
+        {"name": "b", "task_type": "fetch_page"},
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def _without_a_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRNS_NATS_URL", "nats://127.0.0.1:1")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_workflow_is_submitted_listed_and_shown(grns: Call, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(PLAN))
+    made = grns("workflow", "submit", "@report.json", "-o", "json")
+    assert made.code == 0, made.err
+    assert set(made.json["tasks"]) == {"write_report", "a", "b"}
+    workflow_id = made.json["id"]
+    assert workflow_id in grns("workflow", "list", "--status", "running").out
+    shown = grns("workflow", "show", workflow_id)
+    assert "report" in shown.out
+    assert "running" in shown.out
+    tasks = grns("workflow", "tasks", workflow_id, "-o", "json").json["items"]
+    waits_on = {one["name"]: sorted(one["waits_on"]) for one in tasks}
+    assert waits_on == {"a": [], "b": [], "write_report": ["a", "b"]}
+
+
+def test_what_is_wrong_is_said_before_a_connection_is_opened(grns: Call) -> None:
+    cycle = {"name": "x", "tasks": [{"name": "a", "task_type": "t", "needs": ["a"]}]}
+    for plan, word in (
+        ("{}", "name"),
+        ("[]", "a workflow is a JSON object"),
+        (json.dumps(cycle), "need each other: a -> a"),
+    ):
+        refused = grns("workflow", "submit", plan)
+        assert refused.code != 0
+        assert word in refused.err
+    assert "grns workflow list" in grns("workflow", "show", "wf-nothing").err

@@ -1,0 +1,176 @@
+"""Workflows: tasks that are submitted together, counted, and followed by last tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+import grns
+from grns.client.client import Client
+from grns.errors import InvalidInputError, NotFoundError, WaitTimeoutError
+from grns.model.outcome import Verb
+from grns.postgres.database import Database
+from grns.tasks.workflows import WorkflowState
+from tests.support.followers import begin_here, follow
+from tests.support.store import claim, fetch, finish, log_of, redrive, row_of
+
+
+@pytest.fixture(autouse=True)
+async def begun(shared: Database) -> None:
+    """Let what is followed here begin here."""
+    await begin_here(shared)
+
+
+@pytest.fixture
+async def client(shared: Database) -> AsyncIterator[Client]:
+    """A client that has no broker."""
+    async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
+        yield client
+
+
+async def end(database: Database, task_id: str, verb: Verb = Verb.SUCCEED) -> None:
+    """Run a task to its end, and follow that."""
+    await finish(database, await claim(database, task_id), verb)
+    await follow(database)
+
+
+def counts(state: WorkflowState) -> tuple[str, int, int, int, int]:
+    """Return status, open, succeeded, failed and skipped."""
+    return state.status, state.open, state.succeeded, state.failed, state.skipped
+
+
+async def test_a_workflow_runs_in_the_order_of_its_needs(shared: Database, client: Client) -> None:
+    flow = client.workflow("report")
+    pages = [flow.task("noop", {"page": number}, pool="worker") for number in range(3)]
+    report = flow.task("noop", pool="worker", name="report", needs=pages)
+    run = await flow.submit()
+    assert list(run.tasks) == ["noop", "noop#2", "noop#3", "report"]
+    await follow(shared)
+    assert counts(await run.get()) == ("running", 4, 0, 0, 0)
+    for page in pages:
+        assert (await row_of(shared, report.id))["status"] == "waiting"
+        await end(shared, page.id)
+    await end(shared, report.id)
+    state = await run.wait(timeout=5)
+    assert counts(state) == ("succeeded", 0, 4, 0, 0)
+    assert (state.name, state.total, state.version, state.ended_at is None) == ("report", 4, 2, False)
+    kinds = [entry["kind"] for entry in await log_of(shared, run.id)]
+    assert kinds == ["evt.workflow.started", "evt.workflow.succeeded"]
+
+
+async def test_results_are_read_by_name(shared: Database, client: Client) -> None:
+    flow = client.workflow("sum")
+    first, second = (flow.task("noop", pool="worker", name=name) for name in ("first", "second"))
+    total = flow.task("noop", pool="worker", name="total", needs=[grns.after(first, name="one"), second])
+    await flow.submit()
+    for number, task in enumerate((first, second)):
+        await end(shared, task.id)
+        await fetch(
+            shared, "update grns.tasks set result = $2::text::jsonb where id = $1", task.id, str(number)
+        )
+    rows = await shared.run("read_results", total.id, "default")
+    assert {row["name"]: json.loads(row["result"]) for row in rows} == {"one": 0, "second": 1}
+
+
+async def test_a_failure_ends_a_workflow_and_a_redrive_opens_it_again(
+    shared: Database, client: Client
+) -> None:
+    flow = client.workflow("chain")
+    first = flow.task("noop", pool="worker")
+    second = flow.task("noop", pool="worker", needs=[first])
+    undo = flow.task("noop", pool="worker", name="undo", needs=[grns.after(first, "failure")])
+    run = await flow.submit()
+    await end(shared, first.id, Verb.FAIL)
+    await end(shared, undo.id)
+    assert counts(await run.get()) == ("failed", 0, 1, 2, 0)
+    await redrive(shared, first.id)
+    await follow(shared)
+    assert (await run.get()).status == "running"
+    await end(shared, first.id)
+    await end(shared, second.id)
+    assert counts(await run.get()) == ("succeeded", 0, 3, 0, 0), (
+        "what was undone was, and is not undone again"
+    )
+    kinds = [entry["kind"].rpartition(".")[2] for entry in await log_of(shared, run.id)]
+    assert kinds == ["started", "failed", "reopened", "succeeded"]
+
+
+async def test_a_skipped_branch_is_no_failure(shared: Database, client: Client) -> None:
+    flow = client.workflow("order")
+    charge = flow.task("noop", pool="worker", name="charge")
+    flow.task("noop", pool="worker", name="refund", needs=[grns.after(charge, "failure")])
+    run = await flow.submit()
+    await end(shared, charge.id)
+    assert counts(await run.get()) == ("succeeded", 0, 1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("verb", "queued"), [(Verb.SUCCEED, {"success", "end"}), (Verb.FAIL, {"failure", "end"})]
+)
+async def test_last_tasks_run_when_all_others_have_ended(
+    shared: Database, client: Client, verb: Verb, queued: set[str]
+) -> None:
+    flow = client.workflow("import")
+    parts = [flow.task("noop", pool="worker") for _ in range(3)]
+    last = {
+        "success": flow.on_success("noop", pool="worker", name="success"),
+        "failure": flow.on_failure("noop", pool="worker", name="failure"),
+        "end": flow.on_end("noop", pool="worker", name="end"),
+    }
+    run = await flow.submit()
+    for part in parts[:2]:
+        await end(shared, part.id)
+    assert {(await row_of(shared, one.id))["status"] for one in last.values()} == {"waiting"}
+    await end(shared, parts[2].id, verb)
+    there = {name for name, one in last.items() if (await row_of(shared, one.id))["status"] == "queued"}
+    assert there == queued
+    assert (await run.get()).total == 3
+
+
+async def test_another_task_may_need_a_workflow(shared: Database, client: Client) -> None:
+    flow = client.workflow("first")
+    only = flow.task("noop", pool="worker")
+    run = await flow.submit()
+    after = await client.submit("noop", pool="worker", needs=[run.id])
+    await end(shared, only.id)
+    assert (await row_of(shared, after.id))["status"] == "queued"
+
+
+async def test_a_workflow_exists_if_its_transaction_commits(shared: Database, client: Client) -> None:
+    flow = client.workflow("orders")
+    first = flow.task("noop", pool="worker")
+    flow.task("noop", pool="worker", needs=[first])
+    async with shared.connection() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        run = await flow.submit(connection=connection)
+        await transaction.rollback()
+    with pytest.raises(NotFoundError):
+        await run.get()
+    assert await fetch(shared, "select from grns.needs") == []
+
+
+async def test_what_cannot_be_a_workflow_is_refused(client: Client) -> None:
+    flow = client.workflow("empty")
+    with pytest.raises(InvalidInputError, match="no task"):
+        await flow.submit()
+    flow.on_end("noop", pool="worker")
+    with pytest.raises(InvalidInputError, match="no task"):
+        await flow.submit()
+    flow.task("noop", pool="worker", name="one")
+    with pytest.raises(InvalidInputError, match="has a task 'one'"):
+        flow.task("noop", pool="worker", name="one")
+    with pytest.raises(InvalidInputError, match="pass handles, ids"):
+        flow.task("noop", pool="worker", needs=[5])  # type: ignore[list-item]
+    with pytest.raises(InvalidInputError, match="more than there are needs"):
+        flow.task("noop", pool="worker", required=1)
+
+
+async def test_waiting_for_a_workflow_has_an_end(client: Client) -> None:
+    flow = client.workflow("slow")
+    flow.task("noop", pool="worker")
+    run = await flow.submit()
+    with pytest.raises(WaitTimeoutError, match="has not ended"):
+        await run.wait(timeout=0.1)
