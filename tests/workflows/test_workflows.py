@@ -174,3 +174,15 @@ async def test_waiting_for_a_workflow_has_an_end(client: Client) -> None:
     run = await flow.submit()
     with pytest.raises(WaitTimeoutError, match="has not ended"):
         await run.wait(timeout=0.1)
+
+
+async def test_the_largest_workflow_is_created_in_one_statement(shared: Database, client: Client) -> None:
+    flow = client.workflow("large")
+    first = flow.task("noop", pool="worker", name="first")
+    pages = [flow.task("noop", pool="worker", needs=[first]) for _ in range(9_998)]
+    flow.task("noop", pool="worker", name="end", needs=pages)
+    await flow.submit()
+    (row,) = await fetch(
+        shared, "select count(*) as tasks, (select count(*) from grns.needs) as needs from grns.tasks"
+    )
+    assert tuple(row) == (10_000, 9_998 * 2 + 10_000)

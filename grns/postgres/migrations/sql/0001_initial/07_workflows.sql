@@ -87,7 +87,9 @@ insert into grns.follow_cursor default values;
 -- grns.check_payload as its detail.
 create function grns.submit_graph(
     tasks jsonb, workspace text default 'default', actor text default null, workflow jsonb default null
-) returns table (name text, task_id text, created boolean, trace_id text) language plpgsql as $$
+) returns table (name text, task_id text, created boolean, trace_id text) language plpgsql
+-- The sessions of grns do without: here each array would be compared with each other one.
+set enable_hashjoin = on as $$
 #variable_conflict use_column
 declare
     wrong text;
@@ -125,14 +127,15 @@ begin
         trace_id text, causation_id uuid, needs jsonb, required integer, is_last boolean)
     ) with ordinality as t (id, name, task_type, payload, agent_type, priority, delay_seconds, run_at, max_attempts,
         idempotency_key, trace_id, causation_id, needs, required, is_last, place);
-    select array_agg(t.place), array_agg(coalesce(ids[b.place], n.task)), array_agg(coalesce(b.place, i.place)),
-        array_agg(coalesce(n.name, names[i.place], n.task)), array_agg(coalesce(n.outcome, 'success'))
+    -- Joined, here and below: an element of an array of texts is found by reading all before it.
+    select array_agg(t.place), array_agg(coalesce(b.id, n.task)), array_agg(coalesce(b.place, i.place)),
+        array_agg(coalesce(n.name, i.name, n.task)), array_agg(coalesce(n.outcome, 'success'))
     into owners, needed, befores, labels, outcomes
     from rows from (jsonb_to_recordset(tasks) as (needs jsonb)) with ordinality as t (needs, place)
     cross join lateral jsonb_to_recordset(case when needy[t.place] then t.needs else '[]' end)
         as n (task text, outcome text, name text)
-    left join unnest(names) with ordinality as b (name, place) on b.name = n.task
-    left join unnest(ids) with ordinality as i (id, place) on i.id = n.task;
+    left join unnest(names, ids) with ordinality as b (name, id, place) on b.name = n.task
+    left join unnest(ids, names) with ordinality as i (id, name, place) on i.id = n.task;
 
     wrong := case
         when array_position(types, null) is not null then 'each task has a task_type'
@@ -145,10 +148,10 @@ begin
         when (select count(distinct (n.owner, n.needs)) < count(*) from unnest(owners, needed) as n (owner, needs))
             then 'a task needs another one twice'
         when (select bool_or((r.least between 1 and r.needs) is false)
-                from (select least[p.place] as least, count(n.owner) as needs
-                    from generate_subscripts(ids, 1) as p (place)
+                from (select p.least, count(n.owner) as needs
+                    from unnest(least) with ordinality as p (least, place)
                     left join unnest(owners) as n (owner) on n.owner = p.place
-                    group by p.place) as r)
+                    group by p.place, p.least) as r)
             then 'required is 1 up to the number of needs'
         when workflow is not null and (workflow ->> 'name' ~ '^[ -~]{1,255}$' and flow_id ~ '^wf-[a-z0-9]{26}$') is not true
             then 'a workflow has a name of 1 to 255 printable ASCII characters'
@@ -215,23 +218,27 @@ begin
         existed[answer.ordinal] := true;
     end loop;
     insert into grns.needs (task_id, needs, workspace, name, outcome)
-    select ids[n.owner], coalesce(ids[n.before], n.needs), $2, n.label, n.outcome
+    select o.id, coalesce(b.id, n.needs), $2, n.label, n.outcome
     from unnest(owners, needed, befores, labels, outcomes) as n (owner, needs, before, label, outcome)
-    where existed[n.owner] is not true;
+    join unnest(ids, existed) with ordinality as o (id, existed, place) on o.place = n.owner
+    left join unnest(ids) with ordinality as b (id, place) on b.place = n.before
+    where o.existed is not true;
     insert into grns.waits (task_id, workspace, open, required, run_at)
-    select ids[n.owner], $2, count(*), coalesce(least[n.owner], count(*)),
-        coalesce(times[n.owner], case when delays[n.owner] > 0 then clock + delays[n.owner] * interval '1 second' end)
+    select o.id, $2, count(*), coalesce(o.least, count(*)),
+        coalesce(o.run_at, case when o.delay > 0 then clock + o.delay * interval '1 second' end)
     from unnest(owners) as n (owner)
-    where existed[n.owner] is not true
-    group by n.owner;
+    join unnest(ids, existed, least, times, delays) with ordinality as o (id, existed, least, run_at, delay, place)
+        on o.place = n.owner
+    where o.existed is not true
+    group by o.place, o.id, o.least, o.run_at, o.delay;
     if workflow is not null then
         insert into grns.workflows (id, workspace, name, total, trace_id, created_by)
         select flow_id, $2, workflow ->> 'name', (select count(*) filter (where not l) from unnest(last) as l),
             coalesce(workflow ->> 'trace_id', traces[1]), actor;
         insert into grns.needs (task_id, needs, workspace, name)
-        select flow_id, ids[p.place], $2, coalesce(names[p.place], ids[p.place])
-        from generate_subscripts(ids, 1) as p (place)
-        where not last[p.place];
+        select flow_id, p.id, $2, coalesce(p.name, p.id)
+        from unnest(ids, names, last) as p (id, name, is_last)
+        where not p.is_last;
         insert into grns.waits (task_id, workspace, open, required)
         select w.id, w.workspace, w.total, w.total from grns.workflows w where w.id = flow_id;
         insert into grns.events (version, workspace, task_id, kind, trace_id, actor, payload)
@@ -240,7 +247,10 @@ begin
         from grns.workflows w where w.id = flow_id;
     end if;
     return query
-    select names[p.place], ids[p.place], existed[p.place] is not true, traces[p.place]
-    from generate_subscripts(ids, 1) as p (place);
+    select p.name, p.id, p.existed is not true, p.trace
+    from unnest(names, ids, traces) with ordinality as o (name, id, trace, place)
+    join unnest(ids, existed) with ordinality as e (id, existed, place) using (place)
+    cross join lateral (select o.name, o.id, e.existed, o.trace) as p
+    order by place;
 end
 $$;
