@@ -153,7 +153,10 @@ def _prepared(request_context: RequestContext, said: object) -> Prepared | GrnsE
                 raise value.error()
         if not isinstance(said, dict):
             raise InvalidInputError("bad_submission", "a task is a JSON object")
-        return _prepare(request_context, said)
+        prepared = _prepare(request_context, said)
+        if prepared.submission.needs:
+            raise InvalidInputError("bad_submission", "needs: submit the task by itself, or a workflow")
+        return prepared
     except GrnsError as error:
         return error
 

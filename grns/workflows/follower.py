@@ -24,6 +24,7 @@ _ENDS = [kind for kind, status in STATUS_AFTER.items() if status in TERMINAL]
 _MOST_NEEDS = 2000
 # Between two readings: while tasks wait for others, and while none does.
 _BUSY_SECONDS, _IDLE_SECONDS = 0.01, 0.25
+_LEAST_IDLE_SECONDS = 0.05  # between two readings in idle times, however often it is nudged
 # The sweep: how often, and for how long something must have been left undone.
 _SWEEP_SECONDS, _SWEPT_ROWS = 60.0, 1000
 
@@ -53,14 +54,21 @@ class TaskFollower(LogConsumer):
     _missed: MissedWaits = field(default_factory=MissedWaits, init=False)
     _swept_up_to: str = field(default="", init=False)
     _sweep_at: float = field(default=0.0, init=False)
+    _ticked_at: float = field(default=0.0, init=False)
     _postponed: int = field(default=0, init=False)
 
     async def begin(self) -> None:
         """Subscribe to nudges from processes that commit events."""
-        await self.transport.on_nudge(subjects.RELAY_NUDGE, self.wake)
+        await self.transport.on_nudge(subjects.RELAY_NUDGE, self._hurry)
+
+    def _hurry(self) -> None:
+        """End the pause, but not for each nudge while no task waits for others."""
+        if self.tick_seconds == _BUSY_SECONDS or time.monotonic() - self._ticked_at > _LEAST_IDLE_SECONDS:
+            self.wake()
 
     async def tick(self) -> float:
         """Follow one batch, and send hints of what it has queued."""
+        self._ticked_at = time.monotonic()
         pause = await LogConsumer.tick(self)
         if self._cursor is not None and time.monotonic() >= self._sweep_at:
             await self.sweep()

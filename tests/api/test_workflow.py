@@ -110,6 +110,9 @@ async def test_a_task_may_need_one_that_exists(local: httpx2.AsyncClient, shared
     wanted = {"task_type": "noop", "needs": [{"task": first}]}
     child = good(await local.post(tasks, json=wanted), [201])["id"]
     assert good(await local.get(f"{tasks}/{child}"))["status"] == "waiting"
+    batch = {"tasks": [{"task_type": "noop"}, wanted]}
+    items = good(await local.post(f"{tasks}/batch", json=batch))["items"]
+    assert [one["status"] for one in items] == ["created", "problem"]
     unknown = {"task_type": "noop", "needs": [{"task": "gr-nothing"}]}
     assert problem_of(await local.post(tasks, json=unknown), 400) == "unknown_need"
 

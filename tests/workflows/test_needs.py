@@ -11,8 +11,11 @@ import pytest
 from grns.errors import ConflictError, InvalidInputError, UnavailableError
 from grns.maintenance.retention import delete_tasks
 from grns.maintenance.scheduler import promote
+from grns.model.json import Limits
 from grns.model.outcome import Verb
+from grns.model.submission import submission
 from grns.postgres.database import Database
+from grns.tasks.submit import NewWorkflow, Submissions, prepare
 from tests.support.followers import begin_here, follow, lead
 from tests.support.harness import submit, submit_many
 from tests.support.store import (
@@ -357,6 +360,18 @@ async def test_without_needs_no_row_of_the_log_is_read(shared: Database) -> None
     assert leading.tick_seconds > 0.1, "it has nothing to hurry for"
 
 
+async def test_it_hurries_only_while_a_task_waits_for_others(shared: Database) -> None:
+    first = await parent(shared)
+    child = await child_of(shared, first)
+    leading = await follow(shared)
+    assert leading.tick_seconds < 0.1
+    await end(shared, first)
+    await follow(shared, leading)
+    await end(shared, child)
+    await follow(shared, leading)
+    assert leading.tick_seconds > 0.1, "what had needs has none that are open"
+
+
 # ---------------------------------------------------------------- what is refused
 
 
@@ -421,3 +436,19 @@ async def test_an_idempotency_key_returns_the_task_that_waits(shared: Database) 
     with pytest.raises(ConflictError):
         await child_of(shared, first, idempotency_key="k", payload={"other": 1})
     assert len(await fetch(shared, "select from grns.needs")) == 1
+
+
+async def test_a_task_with_needs_is_submitted_by_itself(shared: Database) -> None:
+    """In a batch it would take the others along, into its own workspace and its own failure."""
+    first = await parent(shared)
+    wanted = [
+        submission(task_type="noop", needs=({"task": first},)),
+        submission(task_type="noop", workspace="b"),
+    ]
+    prepared = [prepare(one, Limits()) for one in wanted]
+    with pytest.raises(InvalidInputError, match="by itself"):
+        await Submissions(shared, batch_limit=10).submit_many(prepared)
+    both = NewWorkflow("wf-" + "0" * 26, "both", {one.id: one.id for one in prepared})
+    with pytest.raises(InvalidInputError, match="one workspace"):
+        await Submissions(shared, batch_limit=10).submit_workflow(prepared, both)
+    assert len(await fetch(shared, "select from grns.tasks")) == 1

@@ -207,7 +207,8 @@ cursor as (
 )
 select pg_current_xact_id()::text::bigint as xid, (select count(*) from ends) >= $11 as has_more,
     (select count(*) from movable) - (select count(*) from locked) as postponed,
-    exists (select from grns.waits) as is_needed,
+    exists (select from grns.tasks t where t.waits_for = 'tasks')
+        or exists (select from grns.workflows k where k.ended_at is null) as is_needed,
     m.id, m.workspace, m.agent_type
 from held
 left join moved m on m.status = 'queued'
