@@ -32,6 +32,7 @@ from tests.support.webhooks import (
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 
 TIMEOUT = 0.4
+PATIENCE = 5.0  # where an answer comes
 BODY = b'{"a": 1}'
 
 # Of `hook.example`, until the year 2126. Nobody else uses it.
@@ -85,7 +86,7 @@ async def posted(receiver: Receiver, manner: Manner, **said: Any) -> SendResult:
 
 
 async def test_what_is_posted(receiver: Receiver) -> None:
-    found = await posted(receiver, answering(FINE))
+    found = await posted(receiver, answering(FINE), timeout_seconds=PATIENCE)
     assert found == SendResult(200)
     assert found.is_success
     (request,) = receiver.requests
@@ -103,13 +104,13 @@ async def test_what_is_posted(receiver: Receiver) -> None:
 
 @pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
 async def test_what_is_taken(receiver: Receiver, code: int) -> None:
-    assert await posted(receiver, status(code)) == SendResult(code)
+    assert await posted(receiver, status(code), timeout_seconds=PATIENCE) == SendResult(code)
 
 
 @pytest.mark.parametrize("code", [300, 301, 302, 303, 304, 307, 308, 400, 401, 404, 410, 429, 500, 503, 599])
 async def test_any_other_status_is_told_and_nothing_is_followed(receiver: Receiver, code: int) -> None:
     async with Receiver().listening() as other:
-        found = await posted(receiver, status(code, f"Location: {other.url}"))
+        found = await posted(receiver, status(code, f"Location: {other.url}"), timeout_seconds=PATIENCE)
         assert (found.status, found.error, found.is_success) == (code, f"http_{code}", False)
         assert other.requests == []
     assert len(receiver.requests) == 1
@@ -121,7 +122,7 @@ async def test_any_other_status_is_told_and_nothing_is_followed(receiver: Receiv
 async def test_who_asks_for_patience_is_understood(
     receiver: Receiver, said: str, seconds: float | None
 ) -> None:
-    found = await posted(receiver, status(503, f"Retry-After: {said}"))
+    found = await posted(receiver, status(503, f"Retry-After: {said}"), timeout_seconds=PATIENCE)
     assert found.retry_after_seconds == seconds
 
 
