@@ -112,8 +112,12 @@ def _place(row: Row, name: str) -> LastAcknowledged:
     return LastAcknowledged(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost)
 
 
-async def hold(database: Database | Session, lease: LeaderLease, cursor: RelayCursor) -> int | None:
+async def hold(
+    database: Database | Session, lease: LeaderLease, cursor: RelayCursor, *, is_idle: bool
+) -> int | None:
     """Persist the cursor and renew the lease; return None if another relay leads or the server changed.
+
+    While `is_idle`, transactions that no process tells of wake the relay by NOTIFY.
 
     Returns the id of this transaction: transactions that took a number before it have lower ids.
     """
@@ -123,6 +127,7 @@ async def hold(database: Database | Session, lease: LeaderLease, cursor: RelayCu
         "hold_relay", lease.epoch, lease.seconds, cursor.low, [span[0] for span in cursor.published],
         [span[1] for span in cursor.published], events.epoch, events.last_seq, *(events.lost or _NOTHING),
         dead_letters.epoch, dead_letters.last_seq, *(dead_letters.lost or _NOTHING), cursor.timeline,
+        is_idle,
     )  # fmt: skip
     if not rows:
         return None

@@ -36,6 +36,9 @@ _STANDBY_SECONDS = 0.5
 _FULL_PAUSE_SECONDS = 0.01
 # Pause between two reads without a nudge: while messages are in flight, and while none is.
 _BUSY_SECONDS, _IDLE_SECONDS = 0.1, 0.3
+# With fewer rows than these from one renewal of the lease to the next, commits wake the relay.
+_FEW_ROWS = 100
+_CHANNEL = "grns_relay"  # of grns.wake_relay()
 
 
 class RelayLeadership:
@@ -57,6 +60,7 @@ class RelayLeadership:
         self._cursor = cursor
         self._emit = emit
         self._read_rows = FIRST_ROWS
+        self._new_rows = 0
         self._progress = Watermark(cursor.low, cursor.published)
         self._watch = StreamLossDetector(
             session=session,
@@ -129,7 +133,8 @@ class RelayLeadership:
         )
         if self._cursor != known:
             failpoint.reach("relay.not_persisted")
-        xid = await log.hold(self._session, self._lease, self._cursor)
+        is_idle, self._new_rows = self._new_rows < _FEW_ROWS, 0
+        xid = await log.hold(self._session, self._lease, self._cursor, is_idle=is_idle)
         if xid is None:
             raise UnavailableError("another relay leads now, or Postgres was failed over")
         self._progress.bound(xid)
@@ -153,6 +158,7 @@ class RelayLeadership:
             failpoint.reach("relay.read")
         taken = progress.take([entry.seq for entry in reading.entries], xmin=reading.xmin, limit=limit)
         if taken:
+            self._new_rows += taken
             self._waves.add(reading.entries[:taken])
         self._read_rows = next_rows(limit, reading.entries)
         return len(reading.entries) >= limit
@@ -253,6 +259,7 @@ class Relay(PeriodicService):
             if not await self.lease.acquire(session):
                 await self._resources.aclose()
                 return None
+            await self._resources.enter_async_context(session.listening(_CHANNEL, self.wake))
             cursor = await log.read_cursor(session)
         except GrnsError:
             await self._resources.aclose()

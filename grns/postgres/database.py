@@ -37,6 +37,7 @@ _PLANNER = {
 _LOCK_SECONDS = 2.0
 # The server ends a statement soon after its caller gave up: its locks would block others.
 _GIVEN_UP_SECONDS = 1.0
+_UNLISTEN_SECONDS = 1.0
 _UTC = {"timezone": "UTC"}
 # A guard that has waited for a row must see its latest version.
 _ISOLATION = {"default_transaction_isolation": "read committed"}
@@ -225,6 +226,22 @@ class Session:
     async def fetch(self, noun: type[Noun], name: str, *arguments: Any) -> list[Noun]:
         """Run one statement as `run` does, and return its rows as objects of a dataclass."""
         return [build(noun, row) for row in await self.run(name, *arguments)]
+
+    @asynccontextmanager
+    async def listening(self, channel: str, on_notify: Callable[[], None]) -> AsyncIterator[None]:
+        """Call `on_notify` in the block for each NOTIFY on a channel that reaches this connection."""
+
+        def hear(*_notification: object) -> None:
+            on_notify()
+
+        with translated():
+            await self._connection.add_listener(channel, hear)
+        try:
+            yield
+        finally:
+            with suppress(*DRIVER_ERRORS):  # a broken connection listens no more
+                async with asyncio.timeout(_UNLISTEN_SECONDS):
+                    await self._connection.remove_listener(channel, hear)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

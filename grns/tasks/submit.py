@@ -100,8 +100,11 @@ def _all_but_payload(fields: Any) -> tuple[Any, ...] | None:
     return tuple([(name, type(value), value) for name, value in fields.items() if name != "payload"])
 
 
-def columns(batch: Sequence[Prepared], actor: str | None = None) -> tuple[Any, ...]:
-    """Return what `submit_tasks` takes: arrays, short where they say one thing or nothing, and who asks."""
+def columns(batch: Sequence[Prepared], actor: str | None = None, *, wakes: bool = False) -> tuple[Any, ...]:
+    """Return what `submit_tasks` takes: arrays, short where they say one thing or nothing, and who asks.
+
+    With `wakes`, Postgres wakes the relay at the commit: for transactions that grns does not commit.
+    """
     said = [prepared.submission for prepared in batch]
     return (
         [prepared.id for prepared in batch],
@@ -117,6 +120,7 @@ def columns(batch: Sequence[Prepared], actor: str | None = None) -> tuple[Any, .
         _none_if_unsaid([one.causation_id for one in said]),
         actor,
         _none_if_unsaid([one.run_at for one in said]),
+        wakes,
     )
 
 
@@ -139,7 +143,11 @@ class NewWorkflow:
 
 
 def call(
-    batch: Sequence[Prepared], actor: str | None, workflow: NewWorkflow | None = None
+    batch: Sequence[Prepared],
+    actor: str | None,
+    workflow: NewWorkflow | None = None,
+    *,
+    wakes: bool = False,
 ) -> tuple[str, tuple[Any, ...]]:
     """Return the statement that creates tasks, and its arguments.
 
@@ -147,7 +155,7 @@ def call(
     that it needs.
     """
     if workflow is None and not any(one.submission.needs for one in batch):
-        return "submit_tasks", columns(batch, actor)
+        return "submit_tasks", columns(batch, actor, wakes=wakes)
     if workflow is None and len(batch) > 1:
         raise InvalidInputError("bad_submission", "needs: submit the task by itself, or a workflow")
     if len({one.submission.workspace for one in batch}) > 1:
@@ -242,11 +250,11 @@ async def submit_in(
     workflow: NewWorkflow | None = None,
 ) -> list[Submitted | ConflictError]:
     """Create tasks inside the caller's transaction. Nothing exists unless the caller commits."""
-    return answers(batch, await user_connection.fetch(connection, *call(batch, actor, workflow)))
+    return answers(batch, await user_connection.fetch(connection, *call(batch, actor, workflow, wakes=True)))
 
 
 def submit_in_sync(
     connection: Any, batch: Sequence[Prepared], *, actor: str | None = None
 ) -> list[Submitted | ConflictError]:
     """Do the same on the connection of a synchronous driver."""
-    return answers(batch, user_connection.fetch_sync(connection, *call(batch, actor)))
+    return answers(batch, user_connection.fetch_sync(connection, *call(batch, actor, wakes=True)))

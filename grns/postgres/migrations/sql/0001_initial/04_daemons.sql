@@ -21,9 +21,25 @@ create table grns.relay_cursor (
     dlq_last_seq  bigint not null default 0,
     dlq_lost_since   bigint,
     dlq_lost_settled bigint,
+    is_idle       boolean not null default false,  -- it has little to do, and wants to be woken by commits
     updated_at    timestamptz not null default now()
 ) with (fillfactor = 10);
 insert into grns.relay_cursor default values;
+
+-- Wakes the relay when this transaction commits, for whom nothing else does. Commits with a NOTIFY take turns: a relay
+-- that is busy is not notified, and reads soon enough anyway. The function reads what tenants may not.
+create function grns.wake_relay() returns void
+language plpgsql security definer set search_path = pg_catalog as $$
+begin
+    if exists (
+        select from grns.relay_cursor c
+        join grns.leases l on l.name = 'relay' and l.until > clock_timestamp()
+        where c.id = 1 and c.is_idle
+    ) then
+        perform pg_notify('grns_relay', '');
+    end if;
+end
+$$;
 
 -- The timeline that this server writes: another one after a failover. 0 where something like Postgres has none.
 create function grns.timeline() returns bigint language plpgsql volatile as $$

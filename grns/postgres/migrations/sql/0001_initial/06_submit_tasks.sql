@@ -30,12 +30,13 @@ $$;
 -- Arrays may be shorter than `ids`: what is missing of workspaces, types and priorities is as their first, anything
 -- else null. What would become part of a subject or of a message is checked here too, all rows at once: a regular
 -- expression for each row costs more than all the rest. `actor` is who asks, for all of them. What is `needy` waits for
--- other tasks, whatever its delay: the caller writes which (see grns.submit_graph).
+-- other tasks, whatever its delay: the caller writes which (see grns.submit_graph). `wakes` is for transactions that are not
+-- ours to commit: no process of grns can tell the relay of them.
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
     traces text[], causations uuid[], actor text default null, run_ats timestamptz[] default null,
-    needy boolean[] default null
+    needy boolean[] default null, wakes boolean default false
 ) returns table (ordinal bigint, task_id text, same boolean, trace_id text) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -113,6 +114,9 @@ begin
         where i.status = 'queued'
     )
     select array_agg(i.id) into made from inserted i;
+    if wakes and made is not null then
+        perform grns.wake_relay();
+    end if;
 
     if cardinality(made) = cardinality(ids) then
         return;
@@ -242,7 +246,7 @@ begin
         array[new_id], array[workspace], array[task_type], array[agent_type], array[priority::smallint],
         array[payload], array[delay_seconds], array[max_attempts], array[idempotency_key],
         array[coalesce(trace, replace(gen_random_uuid()::text, '-', ''))], array[cause],
-        run_ats => array[run_at]);
+        run_ats => array[run_at], wakes => true);
     if not found then
         return new_id;
     elsif answer.task_id is null then
