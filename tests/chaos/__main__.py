@@ -40,6 +40,8 @@ _OPEN = """
         (select num_nonnulls(evt_lost_since, dlq_lost_since) from grns.relay_cursor) as lost,
         (select -coalesce(least(evt_lost_settled, dlq_lost_settled), 0) from grns.relay_cursor) as unsettled,
         (select last_value from grns.events_seq) - (select low from grns.count_cursor) as uncounted,
+        (select last_value from grns.events_seq) - (select low from grns.follow_cursor) as unfollowed,
+        (select count(*) from grns.workflows where ended_at is null) as workflows,
         (select count(*) from grns.operations where due_at is not null) as operations,
         (select last_value from grns.events_seq) - (select low from grns.webhook_cursor) as untold,
         (select count(*) from grns.webhook_deliveries where due_at is not null) as deliveries{more}
@@ -147,7 +149,7 @@ async def _drain(stage: Stage, console: Console) -> bool:
         if left < before:
             deadline = time.monotonic() + _DRAIN_SECONDS
         await asyncio.sleep(0.5)
-    names = "tasks, rows of the log, streams with losses, how far these are, rows not counted, operations,"
+    names = "tasks, rows of the log, streams with losses, how far these are, rows not counted, rows not followed, workflows, operations,"
     names += " rows that webhooks have not seen, deliveries, events that the subscription has not handled"
     console.print(f"not drained: {names}: {left}")
     return False

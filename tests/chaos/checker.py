@@ -14,6 +14,7 @@ import asyncpg
 
 from grns.model.task import STATUS_AFTER
 from tests.chaos import journal
+from tests.chaos.graphs import BY_NEEDS, Graphs
 from tests.chaos.handed_in import HandedIn, read_handed_in
 from tests.chaos.harm import OVER_HTTP, Harms
 from tests.chaos.http_worker import POOL
@@ -28,6 +29,7 @@ VIOLATIONS = {
     "early reap": "taken back before its lease had ended",
     "stale write": "written by an attempt that did not do the work, or did not own it",
     "effect": "a transaction's effects that are not there exactly once",
+    "needs": "run before its needs were met, or ended otherwise than they say, or needs that are not as their tasks ended",
     "attempts": "attempted more often than it may be",
     "unclaimed run": "run without a claim in the log",
     "missing event": "in the log, and not seen on the bus",
@@ -41,20 +43,21 @@ VIOLATIONS = {
     "crash": "a process that ended as by a bug, or an error that is none of grns'",
 }
 _ENDS = {"evt.task.completed", "evt.task.failed", "evt.task.dead", "evt.task.cancelled"}
-_CLAIMED, _RELEASED, _QUEUED = "evt.task.claimed", "evt.task.released", "evt.task.queued"
+_CLAIMED, _RELEASED = "evt.task.claimed", "evt.task.released"
+_QUEUED, _WAITING = "evt.task.queued", "evt.task.waiting"
 _FAILURES = {"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"}
 _BOUND = {"doomed": 2}
 _USUAL_BOUND = 8
 # Exit codes of processes that ended as they should: by themselves, without their servers, by a signal.
 _GOOD_ENDS = {0, 5, 130, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT}
 _EVENTS = """
-    select seq, task_id, version, kind, attempt, message_id, extract(epoch from created_at)::float8 as at,
+    select task_id, version, kind, attempt, message_id, extract(epoch from created_at)::float8 as at,
         payload ->> 'agent_id' as agent, payload ->> 'error_class' as error_class,
         extract(epoch from (payload ->> 'lease_until')::timestamptz)::float8 as lease_until,
-        payload ->> 'reason' as reason
+        payload ->> 'reason' as reason, seq
     from grns.events where kind like 'evt.%' or kind like 'dlq.%' order by seq
 """
-_OF_EVENT = ("version", "kind", "attempt", "at", "agent", "error_class", "lease_until", "reason")
+_OF_EVENT = ("version", "kind", "attempt", "at", "agent", "error_class", "lease_until", "reason", "seq")
 _COUNTS = """
     select task_type, status, sum(count)::int as count from grns.task_counts
     group by task_type, status having sum(count) <> 0
@@ -80,6 +83,7 @@ class Event:
     error_class: str | None = None
     lease_until: float | None = None
     reason: str | None = None
+    seq: int = 0
 
     @property
     def takes_away(self) -> bool:
@@ -154,6 +158,7 @@ class Checker:
         self._handed_in = HandedIn()
         self._harms = Harms()
         self._agents: dict[str, int] = {}
+        self.graphs = Graphs()
 
     async def check(self, url: str) -> Report:
         """Read everything, and say what is wrong."""
@@ -182,6 +187,12 @@ class Checker:
         self._check_runs()
         self._check_seen()
         self._check_counts()
+        for detail in self.graphs.judge(self._tasks, self._log, self._handed_in.needs):
+            self.report.found("needs", detail)
+        for place in sorted(self._directory.glob("scheduler-*.log")):
+            for line in place.read_text().splitlines():
+                if '"waits_repaired"' in line:
+                    self.report.found("needs", f"the sweep had to repair: {line}")
         return self.report
 
     # ------------------------------------------------------------ reading
@@ -198,6 +209,7 @@ class Checker:
                     self._log[task_id].append(Event(*(row[name] for name in _OF_EVENT)))
             async for row in connection.cursor("select task_id, attempt from chaos_ledger", prefetch=5000):
                 self._ledger[row["task_id"]].append(row["attempt"])
+        await self.graphs.read(connection)
         counts = await connection.fetch(_COUNTS)
         self._counts = {(row["task_type"], row["status"]): row["count"] for row in counts}
         agents = await connection.fetch("select agent_id, agent_type, pid from grns.agents")
@@ -285,7 +297,8 @@ class Checker:
 
     def _check_outcome(self, task_id: str, row: Mapping[str, Any], end: Event) -> None:
         found, status = self.report.found, row["status"]
-        is_parked, is_cancelled = row["task_type"] == PARKED, status == "cancelled"
+        is_parked = row["task_type"] == PARKED
+        is_cancelled = status == "cancelled" and end.reason not in BY_NEEDS
         if is_parked is not is_cancelled and (is_parked or task_id not in self._handed_in.cancels):
             found("wrong outcome", f"{task_id} of type {row['task_type']} is {status}")
         if status == "failed" and row["task_type"] != "doomed":
@@ -408,10 +421,14 @@ class Checker:
 
 
 def _lives(events: list[Event]) -> list[list[Event]]:
-    """Return a task's events between redrives."""
+    """Return a task's events between redrives, its own or of those that it needs."""
     lives: list[list[Event]] = [[]]
     for event in events:
-        if event.kind == _QUEUED and event.reason == "redriven":
+        before = lives[-1][-1] if lives[-1] else None
+        is_back = before is not None and before.kind in _ENDS and before.reason in BY_NEEDS
+        if (event.kind == _QUEUED and event.reason == "redriven") or (
+            is_back and event.kind in (_QUEUED, _WAITING)
+        ):
             lives.append([])
         lives[-1].append(event)
     return lives

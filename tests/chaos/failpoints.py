@@ -45,6 +45,7 @@ _LEFT = """
     select (select count(*) from grns.tasks where finished_at is null and created_at <= $1)
         + greatest(0, $2 - (select low from grns.relay_cursor))
         + greatest(0, $2 - (select low from grns.count_cursor))
+        + greatest(0, $2 - (select low from grns.follow_cursor))
         + (select num_nonnulls(evt_lost_since, dlq_lost_since) from grns.relay_cursor)
 """
 

@@ -19,6 +19,8 @@ class HandedIn:
     cancels: set[str] = field(default_factory=set)
     answers: dict[str, str] = field(default_factory=dict)
     crashes: list[str] = field(default_factory=list)
+    # What a task needs, by the ids of those that it needs, and how many of them must be met.
+    needs: dict[str, tuple[dict[str, str], int]] = field(default_factory=dict)
 
 
 def read_handed_in(directory: Path) -> HandedIn:
@@ -33,6 +35,8 @@ def read_handed_in(directory: Path) -> HandedIn:
                 said.open_tries[note["key"]] -= 1
             case "ok":
                 said.accepted.append((note["key"], note["task"]))
+            case "needs":
+                said.needs[note["task"]] = note["needs"], note["required"] or len(note["needs"])
             case "cancel":
                 said.cancels.add(note["task"])
             case "answered":

@@ -369,7 +369,7 @@ _OFFSETS = {
 
 
 # A connection for each task, as a script has it, costs more than the task.
-_SHARES = {"client": 0.9, "sql": 0.05, "request": 0.05}
+_SHARES = {"client": 0.75, "sql": 0.05, "request": 0.05, "graph": 0.15}
 
 
 def _cast(rate: float, services: Services | None) -> list[tuple[str, list[str], dict[str, str]]]:
@@ -391,6 +391,7 @@ def _cast(rate: float, services: Services | None) -> list[tuple[str, list[str], 
     if services is not None:
         cast += services.cast(rate)
     for number, way in enumerate(_SHARES, 1) if rate else ():
-        command = ["tests.chaos.submitter", way, str(rate * _SHARES[way])]
+        share = str(rate * _SHARES[way])
+        command = ["tests.chaos.grapher", share] if way == "graph" else ["tests.chaos.submitter", way, share]
         cast.append((f"submitter-{number}", command, {}))
     return cast

@@ -24,6 +24,8 @@ from tests.support.harness import eventually
 
 _PER_SECOND = 15.0
 _SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4)"
+_SUBMIT_NEEDY = "select task_id from grns.submit_graph($1)"
+_NEEDY = 0.25
 _KINDS = ("steady", "steady", "ledger", "doomed", "thread")
 _MANY = 4
 _ENOUGH_SECONDS = 50.0
@@ -84,17 +86,24 @@ class Traffic:
 
     async def _submit(self, seconds: float) -> None:
         connection = await asyncpg.connect(self._stage.postgres.url)
+        latest = ""
         try:
             while True:
                 wanted = self._draw(seconds)
-                task_id = await connection.fetchval(
-                    _SUBMIT,
-                    wanted["task_type"],
-                    json.dumps(wanted["payload"]),
-                    wanted["agent_type"],
-                    wanted["idempotency_key"],
-                )
-                self._journal.note("ok", key=wanted["idempotency_key"], task=task_id)
+                if latest and self._chance.random() < _NEEDY:
+                    outcome = self._chance.choice(("success", "failure", "end"))
+                    needs = [{"task": latest, "outcome": outcome}]
+                    latest = await connection.fetchval(_SUBMIT_NEEDY, json.dumps([{**wanted, "needs": needs}]))
+                    self._journal.note("needs", task=latest, needs={needs[0]["task"]: outcome}, required=1)
+                else:
+                    latest = await connection.fetchval(
+                        _SUBMIT,
+                        wanted["task_type"],
+                        json.dumps(wanted["payload"]),
+                        wanted["agent_type"],
+                        wanted["idempotency_key"],
+                    )
+                self._journal.note("ok", key=wanted["idempotency_key"], task=latest)
                 await asyncio.sleep(self._chance.expovariate(_PER_SECOND))
         finally:
             connection.terminate()

@@ -1,0 +1,145 @@
+"""What must be true of tasks that need others, told from their needs, their counts and the log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from grns.model.task import STATUS_AFTER, TERMINAL
+
+if TYPE_CHECKING:
+    from tests.chaos.checker import Event
+
+# Why the follower ends a task.
+BY_NEEDS = ("dependency", "skipped")
+_NEEDS = "select task_id, needs, outcome, ended_as from grns.needs"
+_WAITS = "select task_id, open, met, broken, required from grns.waits"
+_WORKFLOWS = "select id, status from grns.workflows"
+_FAILURES = {"failed", "dead", "cancelled"}
+_QUEUED = "evt.task.queued"
+
+
+@dataclass(slots=True)
+class Need:
+    """What a task needs another one for, and how that one has ended, as the follower says."""
+
+    id: str
+    outcome: str
+    ended_as: str | None
+
+    def is_met_by(self, end: str | None) -> bool:
+        """Say whether such an end meets it."""
+        ends = {"success": {"succeeded"}, "failure": _FAILURES}
+        return end is not None and (self.outcome == "end" or end in ends[self.outcome])
+
+    @property
+    def is_broken(self) -> bool:
+        """Say whether it has failed the task, which would not have been to be skipped."""
+        return self.outcome == "success" and self.ended_as in _FAILURES
+
+
+@dataclass(slots=True)
+class Wait:
+    """The counts that the follower keeps."""
+
+    open: int
+    met: int
+    broken: int
+    required: int
+
+
+@dataclass(slots=True)
+class Graphs:
+    """The tables of needs, held against the tasks and their log."""
+
+    needs: dict[str, list[Need]] = field(default_factory=lambda: defaultdict(list))
+    waits: dict[str, Wait] = field(default_factory=dict)
+    workflows: dict[str, str] = field(default_factory=dict)
+
+    async def read(self, connection: asyncpg.Connection) -> None:
+        """Read the tables."""
+        for row in await connection.fetch(_NEEDS):
+            self.needs[row["task_id"]].append(Need(row["needs"], row["outcome"], row["ended_as"]))
+        for row in await connection.fetch(_WAITS):
+            self.waits[row["task_id"]] = Wait(row["open"], row["met"], row["broken"], row["required"])
+        self.workflows.update(dict(await connection.fetch(_WORKFLOWS)))
+
+    def judge(
+        self,
+        tasks: Mapping[str, Mapping[str, Any]],
+        log: Mapping[str, Sequence[Event]],
+        handed_in: Mapping[str, tuple[Mapping[str, str], int]],
+    ) -> Iterator[str]:
+        """Return what is wrong."""
+        for task_id, (needs, required) in handed_in.items():
+            there = {need.id: need.outcome for need in self.needs.get(task_id, ())}
+            if there != needs or (needs and self.waits[task_id].required != required):
+                yield f"{task_id} needs {there}, and was to need {required} of {needs}"
+        for owner, wait in self.waits.items():
+            needs = self.needs[owner]
+            yield from self._judge_counts(owner, wait, needs, tasks, log)
+            if owner in self.workflows:
+                status = "failed" if wait.broken else "succeeded"
+                if self.workflows[owner] != status:
+                    yield f"{owner} is {self.workflows[owner]}, and its tasks say {status}"
+            else:
+                yield from _judge_task(owner, wait, needs, tasks[owner], log)
+
+    def _judge_counts(
+        self,
+        owner: str,
+        wait: Wait,
+        needs: Sequence[Need],
+        tasks: Mapping[str, Mapping[str, Any]],
+        log: Mapping[str, Sequence[Event]],
+    ) -> Iterator[str]:
+        """Each need is ended as its task is, and counted once."""
+        for need in needs:
+            end = self.workflows.get(need.id) or _end_of(tasks[need.id], log[need.id])
+            if need.ended_as != end:
+                yield f"{owner} has {need.id} as {need.ended_as}, which is {end}"
+        ends = [need for need in needs if need.ended_as is not None]
+        met = sum(need.is_met_by(need.ended_as) for need in ends)
+        counts = Wait(len(needs) - len(ends), met, sum(need.is_broken for need in ends), wait.required)
+        if counts != wait:
+            yield f"{owner} has counted {wait}, and its needs are {counts}"
+
+
+def _judge_task(
+    task_id: str,
+    wait: Wait,
+    needs: Sequence[Need],
+    task: Mapping[str, Any],
+    log: Mapping[str, Sequence[Event]],
+) -> Iterator[str]:
+    """It was queued once enough of its needs were met, and not before; and ended by them only if they are not."""
+    queued = [event for event in log[task_id] if event.kind == _QUEUED and event.reason == "needs_met"]
+    for event in queued:
+        met = sum(any(need.is_met_by(end) for end in _ends_before(log[need.id], event.seq)) for need in needs)
+        if met < wait.required:
+            yield f"{task_id} was queued at {event.seq}, with {met} of {wait.required} needs met"
+    last = log[task_id][-1] if log[task_id] else None
+    is_ended_by_needs = last is not None and task["status"] == "cancelled" and last.reason in BY_NEEDS
+    if is_ended_by_needs and wait.met >= wait.required:
+        yield f"{task_id} was ended for its needs, and they are met"
+    if not is_ended_by_needs and not queued and task["status"] in TERMINAL - {"cancelled"}:
+        yield f"{task_id} is {task['status']}, and was never queued for its needs"
+
+
+def _end_of(task: Mapping[str, Any], events: Sequence[Event]) -> str | None:
+    """Return how a task has ended, as a need of it says so."""
+    status: str = task["status"]
+    if status == "cancelled" and events and events[-1].reason == "skipped":
+        return "skipped"
+    return status if status in TERMINAL else None
+
+
+def _ends_before(events: Sequence[Event], seq: int) -> Iterator[str]:
+    for event in events:
+        status = STATUS_AFTER.get(event.kind)
+        if event.seq < seq and status in TERMINAL:
+            yield "skipped" if status == "cancelled" and event.reason == "skipped" else status
