@@ -40,6 +40,8 @@ COMMAND, _REQUEST = "cmd.", "req."
 
 # Hints between processes, on core NATS without a stream: a lost one costs only time.
 RELAY_NUDGE = f"nudge.relay.{VERSION}"
+# To the follower: a task has ended. From it, to workers: tasks wait for others, tell when one ends.
+FOLLOW_NUDGE, ENDS_NUDGE = f"nudge.follow.{VERSION}", f"nudge.ends.{VERSION}"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 

@@ -16,6 +16,9 @@ from grns.settings import Settings
 _STREAMS = (subjects.CMD_STREAM, subjects.EVT_STREAM, subjects.DLQ_STREAM)
 _NUDGE_LEASES = subjects.lease_nudge("*")
 _NUDGE_TASKS = subjects.task_nudge("*", "*")
+_NUDGES = (
+    subjects.RELAY_NUDGE, subjects.FOLLOW_NUDGE, subjects.ENDS_NUDGE, _NUDGE_LEASES, _NUDGE_TASKS,
+)  # fmt: skip
 _VERBS = ("submit", "cancel")
 # The durables of the request desk.
 _DESK = ("submit", "cancel", "submit_workspaces", "cancel_workspaces")
@@ -54,7 +57,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     """
     prefix = settings.nats_prefix
     commands, events, letters = (prefix + name for name in _STREAMS)
-    nudges = (prefix + subjects.RELAY_NUDGE, prefix + _NUDGE_LEASES, prefix + _NUDGE_TASKS)
+    nudges = tuple(prefix + subject for subject in _NUDGES)
     bus = tuple(f"{prefix}{root}.>" for root in ("cmd", "evt", "dlq"))
     streams = (commands, events, letters)
     readable = _api("STREAM.INFO", *streams) + _api("CONSUMER.LIST", *streams)
@@ -89,7 +92,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
         "daemon",
         "reaper, scheduler, operation runner, stats aggregator, webhook sender",
         nudges,
-        (prefix + subjects.RELAY_NUDGE,),
+        (prefix + subjects.RELAY_NUDGE, prefix + subjects.FOLLOW_NUDGE),
     )
     api = User(
         "api",
@@ -127,9 +130,10 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
 def _workers(
     settings: Settings, commands: str, nudges: tuple[str, ...], pools: Sequence[str]
 ) -> Iterable[User]:
-    prefix, lease = settings.nats_prefix, settings.nats_prefix + _NUDGE_LEASES
+    prefix = settings.nats_prefix
+    told = (prefix + _NUDGE_LEASES, prefix + subjects.ENDS_NUDGE)
     if not pools:
-        heard = (lease, prefix + _NUDGE_TASKS)
+        heard = (*told, prefix + _NUDGE_TASKS)
         yield User("worker", "workers of any pool", (*nudges, *_durables(commands, ("*",))), heard)
     for pool in pools:
         served = [subjects.shared_execute(settings.workspace)]
@@ -139,7 +143,7 @@ def _workers(
         ]
         names = [subjects.durable(prefix + subject) for subject in served]
         rights = (*nudges, *_durables(commands, names))
-        heard = (lease, prefix + subjects.task_nudge(settings.workspace, agent))
+        heard = (*told, prefix + subjects.task_nudge(settings.workspace, agent))
         yield User(f"worker-{pool}", f"workers of the pool {pool}", rights, heard)
 
 

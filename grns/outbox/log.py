@@ -113,7 +113,7 @@ def _place(row: Row, name: str) -> LastAcknowledged:
 
 
 async def hold(
-    database: Database | Session, lease: LeaderLease, cursor: RelayCursor, *, is_idle: bool
+    database: Database | Session, lease: LeaderLease, cursor: RelayCursor, *, is_idle: bool = False
 ) -> int | None:
     """Persist the cursor and renew the lease; return None if another relay leads or the server changed.
 

@@ -25,6 +25,7 @@ from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import TaskCrashed
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
+from grns.worker.end_nudges import EndNudges
 from grns.worker.executor import Executor
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.heartbeat_process import HeartbeatProcess
@@ -93,6 +94,7 @@ class Worker:
         self._poller = make_poller(self)
         self._poll_loop = PeriodicLoop("poller", self._poller.tick, emit=emit)
         slots.on_free.append(self._feed)
+        self._end_nudges = EndNudges(transport)
         self._router = make_router(self)
         self._pause_watch = make_pause_watch(self)
         self._pause_loop = PeriodicLoop("pause_watch", self._pause_watch.tick, emit=emit)
@@ -180,6 +182,7 @@ class Worker:
         await self._transport.wait_connected()
         pool = subjects.task_nudge(self._claimant.workspace, self._claimant.agent_type)
         await self._transport.on_task(pool, self._receive_hint, group=_HINTED)
+        await self._end_nudges.begin()
         await asyncio.gather(
             *(self._open_priority_subject(priority) for priority in subjects.PRIORITIES), self._open_shared()
         )
@@ -238,6 +241,7 @@ class Worker:
             self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
         finally:
             current.end()  # a free slot starts the next task from here
+            self._end_nudges.note_end()
             self.prefetcher.note_run(time.monotonic() - began_at)
             self._slots.end()
 

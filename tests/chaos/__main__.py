@@ -149,7 +149,8 @@ async def _drain(stage: Stage, console: Console) -> bool:
         if left < before:
             deadline = time.monotonic() + _DRAIN_SECONDS
         await asyncio.sleep(0.5)
-    names = "tasks, rows of the log, streams with losses, how far these are, rows not counted, rows not followed, workflows, operations,"
+    names = "tasks, rows of the log, streams with losses, how far these are, rows not counted,"
+    names += " rows not followed, workflows, operations,"
     names += " rows that webhooks have not seen, deliveries, events that the subscription has not handled"
     console.print(f"not drained: {names}: {left}")
     return False

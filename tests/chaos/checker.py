@@ -29,7 +29,7 @@ VIOLATIONS = {
     "early reap": "taken back before its lease had ended",
     "stale write": "written by an attempt that did not do the work, or did not own it",
     "effect": "a transaction's effects that are not there exactly once",
-    "needs": "run before its needs were met, or ended otherwise than they say, or needs that are not as their tasks ended",
+    "needs": "run before its needs were met, or ended against them, or needs not as their tasks have ended",
     "attempts": "attempted more often than it may be",
     "unclaimed run": "run without a claim in the log",
     "missing event": "in the log, and not seen on the bus",

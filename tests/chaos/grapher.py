@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,9 @@ class Grapher:
             if random.random() < _CANCELLED:
                 await self._cancel(task_id)
 
-    async def _try(self, tasks: Sequence[GraphTask], make: Callable[[], Awaitable[list[str]]]) -> list[str] | None:
+    async def _try(
+        self, tasks: Sequence[GraphTask], make: Callable[[], Awaitable[list[str]]]
+    ) -> list[str] | None:
         """Try once; returns the ids, none where it was refused, None where nobody knows."""
         for task in tasks:
             self._journal.note("try", key=task.key, type=task.task_type, number=task.payload["number"])
@@ -153,7 +156,7 @@ class Grapher:
         """Submit each task once those that it needs are there: they may have ended."""
         ids: list[str] = []
         for task in graph:
-            made = await self._again([task], lambda task=task: self._one(task, ids))  # type: ignore[misc]
+            made = await self._again([task], partial(self._one, task, ids))
             if not made:
                 break
             ids += made

@@ -66,7 +66,8 @@ class Graphs:
             self.needs[row["task_id"]].append(Need(row["needs"], row["outcome"], row["ended_as"]))
         for row in await connection.fetch(_WAITS):
             self.waits[row["task_id"]] = Wait(row["open"], row["met"], row["broken"], row["required"])
-        self.workflows.update(dict(await connection.fetch(_WORKFLOWS)))
+        for row in await connection.fetch(_WORKFLOWS):
+            self.workflows[row["id"]] = row["status"]
 
     def judge(
         self,
@@ -75,10 +76,10 @@ class Graphs:
         handed_in: Mapping[str, tuple[Mapping[str, str], int]],
     ) -> Iterator[str]:
         """Return what is wrong."""
-        for task_id, (needs, required) in handed_in.items():
+        for task_id, (wanted, required) in handed_in.items():
             there = {need.id: need.outcome for need in self.needs.get(task_id, ())}
-            if there != needs or (needs and self.waits[task_id].required != required):
-                yield f"{task_id} needs {there}, and was to need {required} of {needs}"
+            if there != wanted or (wanted and self.waits[task_id].required != required):
+                yield f"{task_id} needs {there}, and was to need {required} of {wanted}"
         for owner, wait in self.waits.items():
             needs = self.needs[owner]
             yield from self._judge_counts(owner, wait, needs, tasks, log)
@@ -116,7 +117,7 @@ def _judge_task(
     task: Mapping[str, Any],
     log: Mapping[str, Sequence[Event]],
 ) -> Iterator[str]:
-    """It was queued once enough of its needs were met, and not before; and ended by them only if they are not."""
+    """It was queued when enough of its needs were met, and ended by them only if they are not."""
     queued = [event for event in log[task_id] if event.kind == _QUEUED and event.reason == "needs_met"]
     for event in queued:
         met = sum(any(need.is_met_by(end) for end in _ends_before(log[need.id], event.seq)) for need in needs)

@@ -93,7 +93,9 @@ class Traffic:
                 if latest and self._chance.random() < _NEEDY:
                     outcome = self._chance.choice(("success", "failure", "end"))
                     needs = [{"task": latest, "outcome": outcome}]
-                    latest = await connection.fetchval(_SUBMIT_NEEDY, json.dumps([{**wanted, "needs": needs}]))
+                    latest = await connection.fetchval(
+                        _SUBMIT_NEEDY, json.dumps([{**wanted, "needs": needs}])
+                    )
                     self._journal.note("needs", task=latest, needs={needs[0]["task"]: outcome}, required=1)
                 else:
                     latest = await connection.fetchval(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import asyncpg
 import psycopg
@@ -25,7 +25,9 @@ _GRAPH = '[{"task_type": "noop"}]'
 
 
 @pytest.fixture
-async def relay(database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+async def relay(
+    in_environment: None, database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[None]:
     """Run a relay that sleeps for long between two readings, and wait until it is idle."""
     monkeypatch.setattr("grns.outbox.relay._IDLE_SECONDS", _ASLEEP_SECONDS)
     async with relaying():
@@ -64,7 +66,7 @@ async def in_a_synchronous_transaction(database: Database) -> None:
     """Do the same with psycopg."""
 
     def submit() -> None:
-        with grns.sync.connect() as client, psycopg.connect(database.url) as connection:
+        with grns.sync.Client() as client, psycopg.connect(database.url) as connection:
             client.submit("noop", pool="worker", connection=connection)
 
     await asyncio.to_thread(submit)
@@ -72,7 +74,9 @@ async def in_a_synchronous_transaction(database: Database) -> None:
 
 @pytest.mark.usefixtures("relay")
 @pytest.mark.parametrize("way", [in_sql, as_graph, in_a_transaction, in_a_synchronous_transaction])
-async def test_what_users_commit_is_published_at_once(way, database: Database, broker: LocalNats) -> None:  # type: ignore[no-untyped-def]
+async def test_what_users_commit_is_published_at_once(
+    way: Callable[[Database], Awaitable[None]], database: Database, broker: LocalNats
+) -> None:
     for count in range(1, 5):
         await way(database)
         committed_at = time.monotonic()
@@ -90,7 +94,7 @@ async def test_what_users_commit_is_published_at_once(way, database: Database, b
 async def test_only_an_idle_relay_is_notified(
     shared: Database, is_idle: bool, lease: str, notified: int
 ) -> None:
-    """With NOTIFY, commits take turns: a busy relay reads soon enough, and no one hears it where none leads."""
+    """With NOTIFY, commits take turns: a busy relay reads soon enough, and without one nobody hears it."""
     await fetch(shared, "update grns.relay_cursor set is_idle = $1", is_idle)
     await fetch(shared, f"update grns.leases set until = now() + interval '{lease}' where name = 'relay'")
     heard: list[object] = []
@@ -110,8 +114,11 @@ async def test_our_own_batches_notify_nobody(shared: Database) -> None:
     heard: list[object] = []
     connection = await asyncpg.connect(shared.url)
     await connection.add_listener("grns_relay", lambda *said: heard.append(said))
-    await fetch(shared, "select * from grns.submit_tasks(array['gr-1'], array['default'], array['noop'],"
-                " array['worker'], array[2::smallint], array['{}'::jsonb], null, null, null, array['t'], null)")
+    await fetch(
+        shared,
+        "select * from grns.submit_tasks(array['gr-1'], array['default'], array['noop'],"
+        " array['worker'], array[2::smallint], array['{}'::jsonb], null, null, null, array['t'], null)",
+    )
     await asyncio.sleep(0.05)
     await connection.close()
     assert heard == []

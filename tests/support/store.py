@@ -140,7 +140,7 @@ begin
     update grns.server set system_identifier = null, timeline = null, seen_at = null;
     update grns.reaper_state
     set last_tick_at = null, reap_until = null, server_started_at = null, hold_until = null;
-    update grns.relay_cursor set low = 0, published = '{{}}';
+    update grns.relay_cursor set low = 0, published = '{{}}', is_idle = false;
 end
 """
 
