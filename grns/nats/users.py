@@ -66,7 +66,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     relay = User(
         "relay",
         "grns daemon relay: publishes the log",
-        (*bus, *manage, *_api("STREAM.MSG.GET", *streams)),
+        (*bus, *manage, *_api("STREAM.MSG.GET", *streams), prefix + subjects.FOLLOW_NUDGE),
         (prefix + subjects.RELAY_NUDGE,),
     )
     gateway = User(
@@ -92,7 +92,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
         "daemon",
         "reaper, scheduler, operation runner, stats aggregator, webhook sender",
         nudges,
-        (prefix + subjects.RELAY_NUDGE, prefix + subjects.FOLLOW_NUDGE),
+        (prefix + subjects.FOLLOW_NUDGE,),
     )
     api = User(
         "api",

@@ -208,6 +208,7 @@ class Relay(PeriodicService):
     spans: Spans = NO_SPANS
     name: str = "relay"
     _leadership: RelayLeadership | None = field(default=None, init=False)
+    _has_heard: bool = field(default=False, init=False)
     _resources: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
 
     async def begin(self) -> None:
@@ -230,6 +231,9 @@ class Relay(PeriodicService):
         leadership = self._leadership or await self._acquire()
         if leadership is None:
             return _STANDBY_SECONDS
+        if self._has_heard:  # the tasks may need others
+            self._has_heard = False
+            await self.transport.nudge(subjects.FOLLOW_NUDGE)
         try:
             return await self._lead(leadership)
         except GrnsError as error:
@@ -259,7 +263,7 @@ class Relay(PeriodicService):
             if not await self.lease.acquire(session):
                 await self._resources.aclose()
                 return None
-            await self._resources.enter_async_context(session.listening(_CHANNEL, self.wake))
+            await self._resources.enter_async_context(session.listening(_CHANNEL, self._hear))
             cursor = await log.read_cursor(session)
         except GrnsError:
             await self._resources.aclose()
@@ -275,6 +279,11 @@ class Relay(PeriodicService):
         )
         self.emit(RelayBecameLeader(self.lease.epoch, cursor.low))
         return self._leadership
+
+    def _hear(self) -> None:
+        """Note that a user has committed tasks."""
+        self._has_heard = True
+        self.wake()
 
     async def _stand_by(self, reason: str) -> None:
         leadership, self._leadership = self._leadership, None

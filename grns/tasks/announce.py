@@ -29,6 +29,8 @@ async def announce(transport: JetStream, created: Sequence[Prepared]) -> None:
         for said, task_id in submissions
         if not said.is_delayed
     ]
+    if any(one.submission.needs for one in created):
+        await transport.nudge(subjects.FOLLOW_NUDGE)
     await announce_queued(transport, queued)
 
 

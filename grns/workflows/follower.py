@@ -25,7 +25,6 @@ _MOST_NEEDS = 2000
 # Between two readings without a nudge: while tasks wait for others, and while none does.
 _BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.25
 _ASK_SECONDS = 1.0  # from one request to workers to tell of ends to the next
-_LEAST_IDLE_SECONDS = 0.05  # between two readings in idle times, however often it is nudged
 # The sweep: how often, and for how long something must have been left undone.
 _SWEEP_SECONDS, _SWEPT_ROWS = 60.0, 1000
 
@@ -55,28 +54,20 @@ class TaskFollower(LogConsumer):
     _missed: MissedWaits = field(default_factory=MissedWaits, init=False)
     _swept_up_to: str = field(default="", init=False)
     _sweep_at: float = field(default=0.0, init=False)
-    _ticked_at: float = field(default=0.0, init=False)
     _asked_at: float = field(default=-_ASK_SECONDS, init=False)
     _postponed: int = field(default=0, init=False)
 
     async def begin(self) -> None:
-        """Subscribe to nudges from processes that commit events."""
-        for subject in (subjects.RELAY_NUDGE, subjects.FOLLOW_NUDGE):
-            await self.transport.on_nudge(subject, self._hurry)
-
-    def _hurry(self) -> None:
-        """End the pause, but not for each nudge while no task waits for others."""
-        if self.tick_seconds == _BUSY_SECONDS or time.monotonic() - self._ticked_at > _LEAST_IDLE_SECONDS:
-            self.wake()
+        """Subscribe to nudges of ends, and of tasks that need others."""
+        await self.transport.on_nudge(subjects.FOLLOW_NUDGE, self.wake)
 
     async def tick(self) -> float:
         """Follow one batch, and send hints of what it has queued."""
-        self._ticked_at = time.monotonic()
         pause = await LogConsumer.tick(self)
         if self._cursor is not None and time.monotonic() >= self._sweep_at:
             await self.sweep()
-        if self.tick_seconds == _BUSY_SECONDS and self._ticked_at >= self._asked_at + _ASK_SECONDS:
-            self._asked_at = self._ticked_at
+        if self.tick_seconds == _BUSY_SECONDS and time.monotonic() >= self._asked_at + _ASK_SECONDS:
+            self._asked_at = time.monotonic()
             await self.transport.nudge(subjects.ENDS_NUDGE)
         queued, self._queued = self._queued, []
         if queued:

@@ -5,6 +5,8 @@
 -- Where more needs would change than $11 allows, the cursor stays, and the same rows are read again.
 -- Answers with the id of its transaction, how many tasks wait, whether there is more to do with the same rows, and each
 -- task that was queued.
+-- Thousands of tasks may need one, and one thousands: `offset 0` has rows looked up for each that is found before, and
+-- never compared with each of these.
 -- $1 epoch, $2 moves so far, $3 lease in seconds, $4 and $5 bounds of the numbers to read, $6 how many they are, $7 all
 -- up to here is read then, $8 and $9 bounds of what is read beyond, $10 kinds of events that end a task,
 -- $11 needs at most, $12 tasks that may have ended besides, $13 tasks that may be decided besides
@@ -37,9 +39,11 @@ touched as (
     select s.id from held cross join unnest($12::text[]) as s (id)
 ),
 ends as (
-    select e.task_id, e.needs, e.outcome, e.ended_as as before, s.ended_as
+    select e.place, e.task_id, e.needs, e.outcome, e.ended_as as before, s.ended_as
     from touched o
-    join grns.needs e on e.needs = o.id
+    cross join lateral (
+        select e.*, e.ctid as place from grns.needs e where e.needs = o.id offset 0
+    ) as e
     left join grns.tasks t on t.id = o.id
     left join grns.waits w on w.task_id = o.id
     left join grns.workflows k on k.id = o.id
@@ -59,7 +63,7 @@ ends as (
 turned as (
     update grns.needs e set ended_as = n.ended_as
     from ends n
-    where e.task_id = n.task_id and e.needs = n.needs
+    where e.ctid = n.place  -- nothing else writes needs
     returning e.task_id, e.needs, e.outcome, n.before, e.ended_as
 ),
 sums as (
@@ -117,8 +121,10 @@ decided as (
 movable as (
     select t.id, t.status as was, t.last_message_id as led_here, d.verdict, d.run_at, d.why, d.ended_by
     from decided d
-    join grns.tasks t on t.id = d.task_id
-    join grns.waits w on w.task_id = d.task_id  -- as it was before this statement
+    cross join lateral (select t.* from grns.tasks t where t.id = d.task_id offset 0) as t
+    cross join lateral (  -- as it was before this statement
+        select w.ended_by from grns.waits w where w.task_id = d.task_id offset 0
+    ) as w
     where (t.status = 'waiting' and t.waits_for = 'tasks' and d.verdict <> 'waiting')
         or (t.status = 'cancelled' and t.last_message_id = w.ended_by
             and d.verdict in ('queued', 'waiting', 'later'))
