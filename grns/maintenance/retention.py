@@ -24,6 +24,8 @@ _PAGE = 1000
 _STEP_SECONDS = 0.25
 _WALK_EVERY_SECONDS = 3600.0
 _HTTP_WORKER_DAYS = 1 / 24
+# That others needed it has been read.
+_UNNEEDED = "not exists (select from grns.needs e where e.needs = o.id and e.ended_as is null)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,17 @@ RULES = (
     RetentionRule("issue_hours", "hour", lambda days: days.log_retention_days),
     # As long as the tasks that show them may be there; hours and facets go with an issue.
     RetentionRule("issues", "last_seen", lambda days: days.dead_retention_days, "o.open_count <= 0"),
+    # As long as its tasks would be kept that have ended as it has; they go afterwards.
+    RetentionRule(
+        "workflows", "ended_at", lambda days: days.task_retention_days, f"o.status = 'succeeded' and {_UNNEEDED}"
+    ),
+    RetentionRule(
+        "failed_workflows",
+        "ended_at",
+        lambda days: days.dead_retention_days,
+        f"o.status = 'failed' and {_UNNEEDED}",
+        table="workflows",
+    ),
     RetentionRule("webhook_deliveries", "created_at", lambda days: days.webhook_retention_days),
 )
 

@@ -1,4 +1,5 @@
--- Deletes ended tasks past their retention, one page of ids at a time; locked tasks stay for another run.
+-- Deletes ended tasks past their retention, one page of ids at a time; locked tasks stay for another run, and the tasks of
+-- a workflow as long as that is there.
 -- How many have gone is noted for the counter: no event tells of it.
 -- `coalesce` keeps the planner from looking each id up in the index of what has ended, while that is still small.
 -- $1 after this id, $2 rows to look at, $3 retention of succeeded and cancelled, $4 of dead and failed, in seconds
@@ -13,7 +14,9 @@ doomed as (
             and coalesce(t.finished_at, 'infinity') < now() - $3::double precision * interval '1 second')
         or (t.status in ('dead', 'failed')
             and coalesce(t.finished_at, 'infinity') < now() - $4::double precision * interval '1 second'))
-        and not exists (select from grns.needs e where e.needs = t.id and e.ended_as is null)
+        and not exists (  -- it is still to be read, or of a workflow, which goes first
+            select from grns.needs e where e.needs = t.id and (e.ended_as is null or e.task_id like 'wf-%')
+        )
     for update of t skip locked
 ),
 gone as (

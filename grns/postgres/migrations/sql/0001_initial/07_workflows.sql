@@ -47,6 +47,18 @@ create table grns.workflows (
 ) with (fillfactor = 80);
 create index workflows_listed on grns.workflows (workspace, id);
 create index workflows_running on grns.workflows (id) where ended_at is null;
+create index workflows_ended on grns.workflows (ended_at) where ended_at is not null;
+
+-- What a workflow counts goes with it.
+create function grns.forget_workflows() returns trigger language plpgsql as $$
+begin
+    delete from grns.needs e where e.task_id = any(array(select g.id from gone g));
+    delete from grns.waits w where w.task_id = any(array(select g.id from gone g));
+    return null;
+end
+$$;
+create trigger workflows_gone after delete on grns.workflows
+    referencing old table as gone for each statement execute function grns.forget_workflows();
 
 -- Decided tasks that another session had locked: tried again with each reading.
 create table grns.follow_later (
