@@ -19,6 +19,7 @@ from grns.outbox.relay import Relay
 from grns.postgres.database import Database
 from grns.runtime.leader import LeaderLease
 from grns.runtime.service import Service
+from grns.schedules.scheduler import Scheduler
 from grns.stats.aggregator import StatsAggregator
 from grns.webhooks.http import HttpSender, trust
 from grns.webhooks.sender import WebhookSender
@@ -78,6 +79,12 @@ def task_follower(app: App, database: Database, transport: JetStream) -> TaskFol
     return TaskFollower(database=database, transport=transport, lease=lease, emit=app.telemetry.emit)
 
 
+def scheduler(app: App, database: Database, transport: JetStream) -> Scheduler:
+    """Return a scheduler."""
+    limits = app.settings.payload_limits
+    return Scheduler(database=database, transport=transport, limits=limits, emit=app.telemetry.emit)
+
+
 def stats_aggregator(app: App, database: Database, _transport: JetStream) -> StatsAggregator:
     """Return a stats aggregator."""
     lease = LeaderLease("stats", app.new_owner(), LEASE_SECONDS)
@@ -131,7 +138,7 @@ DAEMONS: Mapping[str, Sequence[Callable[[App, Database, JetStream], Service]]] =
     "relay": [relay],
     "command-server": [command_server],
     "reaper": [reaper],
-    "scheduler": [retry_scheduler, task_follower],
+    "scheduler": [retry_scheduler, task_follower, scheduler],
     "stats": [stats_aggregator],
     "janitor": [janitor],
     "operations": [operation_runner],

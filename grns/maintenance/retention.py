@@ -73,7 +73,10 @@ RULES = (
     RetentionRule("issues", "last_seen", lambda days: days.dead_retention_days, "o.open_count <= 0"),
     # As long as its tasks would be kept that have ended as it has; they go afterwards.
     RetentionRule(
-        "workflows", "ended_at", lambda days: days.task_retention_days, f"o.status = 'succeeded' and {_UNNEEDED}"
+        "workflows",
+        "ended_at",
+        lambda days: days.task_retention_days,
+        f"o.status = 'succeeded' and {_UNNEEDED}",
     ),
     RetentionRule(
         "failed_workflows",
@@ -82,6 +85,7 @@ RULES = (
         f"o.status = 'failed' and {_UNNEEDED}",
         table="workflows",
     ),
+    RetentionRule("schedule_runs", "decided_at", lambda days: days.log_retention_days),
     RetentionRule("webhook_deliveries", "created_at", lambda days: days.webhook_retention_days),
 )
 

@@ -184,6 +184,32 @@ class WebhookChanged(WebhookPayload):
     reason: Reason | None = None
 
 
+class ScheduleChanged(AuditPayload):
+    """A schedule was created, changed, paused, resumed or deleted. Without an actor, grns paused it."""
+
+    schedule: Token
+    when: str
+    task_type: Token
+    agent_type: AgentType
+    reason: Reason | None = None
+
+
+class ScheduleDecided(AuditPayload):
+    """A time of a schedule was due.
+
+    A task was submitted, or skipped because `task_id` had not ended; or the time, and `missed` with those
+    before it, was passed over.
+    """
+
+    schedule: Token
+    due_at: Instant
+    task_type: Token
+    agent_type: AgentType
+    task_id: TaskId | None = None
+    reason: Reason | None = None
+    missed: Annotated[int, Field(ge=1)] | None = None
+
+
 class WebhookDeleted(WebhookPayload):
     """A webhook was deleted."""
 
@@ -216,6 +242,14 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.dead_letter.resent": DeadLetterResent,
     "evt.dead_letter.discarded": DeadLetterDiscarded,
     "evt.dead_letter.expired": DeadLetterExpired,
+    "evt.schedule.created": ScheduleChanged,
+    "evt.schedule.changed": ScheduleChanged,
+    "evt.schedule.paused": ScheduleChanged,
+    "evt.schedule.resumed": ScheduleChanged,
+    "evt.schedule.deleted": ScheduleChanged,
+    "evt.schedule.submitted": ScheduleDecided,
+    "evt.schedule.skipped": ScheduleDecided,
+    "evt.schedule.missed": ScheduleDecided,
     "evt.webhook.created": WebhookCreated,
     "evt.webhook.changed": WebhookChanged,
     "evt.webhook.deleted": WebhookDeleted,

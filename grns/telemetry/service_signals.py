@@ -207,6 +207,24 @@ class WaitsRepaired(Signal):
     task_ids: Sequence[str]
 
 
+@signal("schedules_decided")
+class SchedulesDecided(Signal):
+    """Times of schedules were due: of the decisions, so many have submitted a task; the latest was so late."""
+
+    decisions: int
+    submitted: int
+    late_seconds: float
+
+
+@signal("schedule_paused", level="error")
+class SchedulePaused(Signal):
+    """A schedule was paused because its times or its task cannot be: the reason says why."""
+
+    workspace: str
+    schedule: str
+    reason: str
+
+
 @signal("log_counted", level="debug")
 class LogCounted(Signal):
     """Rows of the event log were counted, the latest of this age; up to `low` all are counted."""

@@ -20,6 +20,8 @@ insert into grns.tenant_rights (relation, rights) values
     ('saved_filters', 'select, insert, update, delete'),
     ('operations', 'select, insert, update'),
     ('pauses', 'select, insert, update, delete'),
+    ('schedules', 'select, insert, update, delete'),
+    ('schedule_runs', 'select, delete'),
     ('webhooks', 'select, insert, update'),
     ('webhook_secrets', 'select (id, webhook_id, workspace, created_at, expires_at), insert, update (expires_at),'
                         ' delete'),

@@ -1,0 +1,131 @@
+"""Schedules: what a user says, and what Postgres has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from grns.errors import InvalidInputError
+from grns.model.envelope import first_problem
+from grns.model.submission import AgentType, MaxAttempts, Priority, Token
+from grns.schedules.ticks import LONGEST_WINDOW_SECONDS, CatchUp, Overlap, Rhythm
+
+_DAY_SECONDS = 86_400.0
+_YEAR_SECONDS = 366 * _DAY_SECONDS
+RunOutcome = Literal["submitted", "skipped", "missed"]
+
+
+class ScheduleSpec(BaseModel):
+    """A schedule to create or to replace: when a task is submitted, and which.
+
+    Either `cron`, five fields by the clocks of `time_zone`, or `every_seconds`. While the task before has not
+    ended, `overlap` says what happens: `skip` submits none, `queue_one` submits one that waits for its end,
+    `allow` submits one. Where times were missed, because no scheduler ran or the schedule was changed,
+    `catch_up` submits a task for the `latest` of them, for `all` of them (100 at most), or for `none`; those
+    longer ago than `window_seconds` are passed over.
+
+    Example:
+        {"name": "report", "cron": "0 9 * * 1-5", "time_zone": "Europe/Vienna",
+         "task_type": "write_report", "agent_type": "reports", "payload": {"days": 1}}
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Token
+    cron: Annotated[str, Field(pattern=r"^[ -~]{1,200}$")] | None = None
+    every_seconds: Annotated[float, Field(ge=1, le=_YEAR_SECONDS, allow_inf_nan=False)] | None = None
+    time_zone: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")] = "UTC"
+    task_type: Token
+    agent_type: AgentType
+    payload: dict[str, Any] = Field(default_factory=dict)
+    priority: Priority = 2
+    max_attempts: MaxAttempts | None = None
+    overlap: Overlap = "skip"
+    catch_up: CatchUp = "latest"
+    window_seconds: Annotated[float, Field(ge=0, le=LONGEST_WINDOW_SECONDS, allow_inf_nan=False)] = (
+        _DAY_SECONDS
+    )
+
+    @model_validator(mode="after")
+    def _one_rhythm(self) -> ScheduleSpec:
+        if (self.cron is None) is (self.every_seconds is None):
+            raise ValueError("say either cron or every_seconds")
+        return self
+
+
+def schedule_spec(**fields: Any) -> ScheduleSpec:
+    """Return a checked schedule. Raises InvalidInputError: `bad_schedule` names the wrong field."""
+    try:
+        return ScheduleSpec.model_validate(fields)
+    except ValidationError as error:
+        raise InvalidInputError("bad_schedule", first_problem(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as Postgres has it.
+
+    `next_at` is the next time that is due; `last_due_at` and `last_task_id` are of the last task that was
+    submitted. Nothing is submitted while it has a `paused_at`.
+    """
+
+    workspace: str
+    name: str
+    cron: str | None
+    every_seconds: float | None
+    time_zone: str
+    task_type: str
+    agent_type: str
+    payload: Any
+    priority: int
+    max_attempts: int | None
+    overlap: Overlap
+    catch_up: CatchUp
+    window_seconds: float
+    anchor_at: datetime
+    next_at: datetime
+    last_due_at: datetime | None
+    last_task_id: str | None
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+    created_at: datetime
+    updated_at: datetime
+    updated_by: str
+    version: int
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """When it is due. Raises InvalidInputError if its time zone is not known here."""
+        return Rhythm(self.cron, self.every_seconds, self.time_zone, self.anchor_at)
+
+    @property
+    def when(self) -> str:
+        """The rhythm in words."""
+        if self.cron is not None:
+            return self.cron if self.time_zone == "UTC" else f"{self.cron} {self.time_zone}"
+        return f"every {self.every_seconds:g} s"
+
+    def next_times(self, count: int, *, after: datetime | None = None) -> list[datetime]:
+        """Return the next times, in UTC."""
+        return list(islice(self.rhythm.after(after or datetime.now(UTC)), count))
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRun:
+    """What was decided about a time that was due.
+
+    For `submitted`, `task_id` is the new task; for `skipped`, the one that still ran. `missed` stands for as
+    many times as `missed` says, the last of which is `due_at`.
+    """
+
+    due_at: datetime
+    outcome: RunOutcome
+    reason: str | None
+    task_id: str | None
+    missed: int | None
+    decided_at: datetime

@@ -1,0 +1,136 @@
+"""Create, read, pause and delete schedules. Every change is in the event log."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from grns.errors import InvalidInputError, NotFoundError
+from grns.model.json import Limits, dumps, loads_stored
+from grns.postgres import audit_log
+from grns.postgres.database import Connection, Database, Row, Session, build, run
+from grns.postgres.paging import Page, cursor, instant, page_of, parts
+from grns.schedules.model import Schedule, ScheduleRun, ScheduleSpec
+from grns.schedules.ticks import Rhythm
+
+_LONGEST_REASON = 1000
+
+
+def schedule_of(row: Row) -> Schedule:
+    """Return a row as a schedule."""
+    return build(Schedule, {**row, "payload": loads_stored(row["payload"])})
+
+
+async def put(
+    database: Database | Session, spec: ScheduleSpec, *, workspace: str, actor: str, limits: Limits
+) -> Schedule:
+    """Create a schedule, or replace the one of its name. A new rhythm begins now.
+
+    Raises InvalidInputError: `bad_schedule`, or the code of what is wrong with its payload.
+    """
+    payload = dumps(spec.payload, limits)
+    async with database.transaction() as connection:
+        now = await _now(connection)
+        rhythm = Rhythm(spec.cron, spec.every_seconds, spec.time_zone, now)
+        rows = await run(
+            connection, "put_schedule", workspace, spec.name, spec.cron, spec.every_seconds, spec.time_zone,
+            spec.task_type, spec.agent_type, payload, spec.priority, spec.max_attempts, spec.overlap,
+            spec.catch_up, spec.window_seconds, now, next(rhythm.after(now)), actor,
+        )  # fmt: skip
+        if not rows:
+            return await _read(connection, spec.name, workspace)
+        found = schedule_of(rows[0])
+        kind = "evt.schedule.created" if found.version == 1 else "evt.schedule.changed"
+        await _note(connection, kind, found, actor)
+    return found
+
+
+async def read(database: Database | Session, name: str, *, workspace: str) -> Schedule:
+    """Return a schedule. Raises NotFoundError if there is none."""
+    rows = await database.run("read_schedule", workspace, name)
+    if not rows:
+        raise _no_schedule(name, workspace)
+    return schedule_of(rows[0])
+
+
+async def list_schedules(
+    database: Database | Session, *, workspace: str, limit: int, after: str | None = None
+) -> Page[Schedule]:
+    """Return schedules by name."""
+    behind = "" if after is None else parts(after)[0]
+    rows = await database.run("list_schedules", workspace, behind, limit + 1)
+    return page_of([schedule_of(row) for row in rows], limit, lambda one: cursor(one.name))
+
+
+async def pause(
+    database: Database | Session, name: str, *, workspace: str, actor: str, reason: str | None = None
+) -> Schedule:
+    """Pause a schedule. What is due until it is resumed is not submitted, then or later."""
+    if reason is not None and (len(reason) > _LONGEST_REASON or "\x00" in reason):
+        raise InvalidInputError("bad_reason", f"a reason has no NUL and at most {_LONGEST_REASON} characters")
+    async with database.transaction() as connection:
+        rows = await run(connection, "pause_schedule", workspace, name, actor, reason)
+        if not rows:
+            raise _no_schedule(name, workspace)
+        found = schedule_of(rows[0])
+        await _note(connection, "evt.schedule.paused", found, actor, reason)
+    return found
+
+
+async def resume(database: Database | Session, name: str, *, workspace: str, actor: str) -> Schedule:
+    """Resume a schedule from its next time on; one that is not paused stays as it is."""
+    async with database.transaction() as connection:
+        found = await _read(connection, name, workspace)
+        if found.paused_at is None:
+            return found
+        (following,) = found.next_times(1, after=await _now(connection))
+        for row in await run(connection, "resume_schedule", workspace, name, following):
+            found = schedule_of(row)
+            await _note(connection, "evt.schedule.resumed", found, actor)
+    return found
+
+
+async def delete(database: Database | Session, name: str, *, workspace: str, actor: str) -> None:
+    """Delete a schedule. Tasks that it has submitted stay."""
+    async with database.transaction() as connection:
+        found = await _read(connection, name, workspace)
+        if not await run(connection, "delete_schedule", workspace, name):
+            raise _no_schedule(name, workspace)
+        await _note(connection, "evt.schedule.deleted", found, actor)
+
+
+async def list_runs(
+    database: Database | Session, name: str, *, workspace: str, limit: int, after: str | None = None
+) -> Page[ScheduleRun]:
+    """Return what was decided for a schedule, the latest first."""
+    try:
+        before = None if after is None else instant(parts(after)[0])
+    except ValueError as error:
+        raise InvalidInputError("bad_cursor", "not a cursor of this list") from error
+    found = await database.fetch(ScheduleRun, "list_runs", workspace, name, before, limit + 1)
+    return page_of(found, limit, lambda one: cursor(one.due_at))
+
+
+async def _read(connection: Connection, name: str, workspace: str) -> Schedule:
+    rows = await run(connection, "read_schedule", workspace, name)
+    if not rows:
+        raise _no_schedule(name, workspace)
+    return schedule_of(rows[0])
+
+
+async def _now(connection: Connection) -> datetime:
+    now: datetime = (await run(connection, "read_time"))[0]["now"]
+    return now
+
+
+async def _note(
+    connection: Connection, kind: str, schedule: Schedule, actor: str, reason: str | None = None
+) -> None:
+    payload = {
+        "schedule": schedule.name, "when": schedule.when, "task_type": schedule.task_type,
+        "agent_type": schedule.agent_type, "reason": reason,
+    }  # fmt: skip
+    await audit_log.note(connection, workspace=schedule.workspace, kind=kind, actor=actor, payload=payload)
+
+
+def _no_schedule(name: str, workspace: str) -> NotFoundError:
+    return NotFoundError(f"there is no schedule {ascii(name)[1:-1][:100]} in workspace {workspace}")

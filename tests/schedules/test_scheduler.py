@@ -1,0 +1,247 @@
+"""Each time that is due is decided once, written down, and submits one task, or says why not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from grns.errors import InvalidInputError, NotFoundError
+from grns.model.json import DEFAULT_LIMITS
+from grns.model.outcome import Verb
+from grns.nats import JetStream
+from grns.postgres import audit_log
+from grns.postgres.database import Database
+from grns.schedules import service as store
+from grns.schedules.model import Schedule, schedule_spec
+from grns.schedules.scheduler import Scheduler
+from tests.support.followers import begin_here, follow
+from tests.support.harness import settings_for
+from tests.support.store import claim, fetch, finish, row_of
+
+_WHO = {"workspace": "default", "actor": "tests"}
+
+
+def scheduler(database: Database) -> Scheduler:
+    """Return a scheduler that has no broker."""
+    transport = JetStream(settings_for(database.url), name="test")
+    return Scheduler(database=database, transport=transport, limits=DEFAULT_LIMITS, emit=lambda _: None)
+
+
+async def put(database: Database, name: str = "hourly", **fields: Any) -> Schedule:
+    """Create a schedule for each hour."""
+    hourly = {"name": name, "cron": "0 * * * *", "task_type": "noop", "agent_type": "worker"}
+    spec = schedule_spec(**(hourly | fields))
+    return await store.put(database, spec, limits=DEFAULT_LIMITS, **_WHO)
+
+
+async def let_be_due(database: Database, hours: int = 0, name: str = "hourly") -> datetime:
+    """Let the schedule's last full hour be due, and so many before it; return that hour."""
+    (row,) = await fetch(
+        database,
+        "update grns.schedules set next_at = date_trunc('hour', now()) - $2 * interval '1 hour'"
+        " where name = $1 returning date_trunc('hour', now()) as hour",
+        name, hours,
+    )  # fmt: skip
+    hour: datetime = row["hour"]
+    return hour
+
+
+async def runs(database: Database, name: str = "hourly") -> list[tuple[str, str | None]]:
+    """Return what was decided, the latest first."""
+    page = await store.list_runs(database, name, workspace="default", limit=100)
+    return [(run.outcome, run.reason) for run in page.rows]
+
+
+async def tasks(database: Database) -> list[Any]:
+    """Return all tasks in the order of their submission."""
+    return await fetch(database, "select * from grns.tasks order by created_at, id")
+
+
+async def test_a_time_that_is_due_submits_a_task(shared: Database) -> None:
+    await put(shared, payload={"days": 1}, priority=1, max_attempts=7)
+    hour = await let_be_due(shared)
+    await scheduler(shared).tick()
+    (task,) = await tasks(shared)
+    wanted = ("noop", "worker", 1, 7, "queued", {"days": 1})
+    said = ("task_type", "agent_type", "priority", "max_attempts", "status")
+    assert (*(task[name] for name in said), json.loads(task["payload"])) == wanted
+    assert task["idempotency_key"] == f"schedule/hourly/{hour.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    found = await store.read(shared, "hourly", workspace="default")
+    assert (found.last_due_at, found.last_task_id) == (hour, task["id"])
+    assert found.next_at == hour + timedelta(hours=1)
+    (run,) = (await store.list_runs(shared, "hourly", workspace="default", limit=10)).rows
+    assert (run.due_at, run.outcome, run.task_id) == (hour, "submitted", task["id"])
+    (event,) = await fetch(shared, "select payload from grns.events where kind = 'evt.schedule.submitted'")
+    told = json.loads(event["payload"])
+    assert (told["schedule"], told["task_id"]) == ("hourly", task["id"])
+    await scheduler(shared).tick()
+    assert len(await tasks(shared)) == 1
+
+
+async def test_schedulers_beside_each_other_decide_once(shared: Database) -> None:
+    for number in range(20):
+        await put(shared, f"s{number}")
+        await let_be_due(shared, name=f"s{number}")
+    await asyncio.gather(*(scheduler(shared).tick() for _ in range(4)))
+    await scheduler(shared).tick()
+    assert len(await tasks(shared)) == 20
+    assert len(await fetch(shared, "select from grns.schedule_runs")) == 20
+
+
+async def test_what_is_not_committed_has_not_happened(
+    shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(shared)
+    await let_be_due(shared)
+
+    async def break_off(*_: Any, **__: Any) -> None:
+        raise ConnectionResetError("as if the process had died")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(audit_log, "note", break_off)
+        with pytest.raises(ConnectionResetError):
+            await scheduler(shared).tick()
+    assert (await tasks(shared), await runs(shared)) == ([], [])
+    await scheduler(shared).tick()
+    assert (len(await tasks(shared)), await runs(shared)) == (1, [("submitted", None)])
+
+
+@pytest.mark.parametrize(
+    ("overlap", "decided", "statuses"),
+    [
+        ("skip", [("skipped", "overlap"), ("submitted", None)], ["queued"]),
+        ("allow", [("submitted", None)] * 2, ["queued", "queued"]),
+        ("queue_one", [("submitted", None)] * 2, ["queued", "waiting"]),
+    ],
+)
+async def test_while_the_task_before_has_not_ended(
+    shared: Database, overlap: str, decided: list[tuple[str, str | None]], statuses: list[str]
+) -> None:
+    await begin_here(shared)
+    await put(shared, overlap=overlap, catch_up="all")
+    await let_be_due(shared, hours=1)
+    await scheduler(shared).tick()
+    assert await runs(shared) == decided
+    found = await tasks(shared)
+    assert sorted(task["status"] for task in found) == statuses
+    if overlap == "queue_one":
+        await fetch(shared, "delete from grns.schedule_runs")
+        await let_be_due(shared)
+        await scheduler(shared).tick()
+        assert await runs(shared) == [("skipped", "overlap")], "one waits already"
+        first = next(task for task in found if task["status"] == "queued")
+        await finish(shared, await claim(shared, first["id"]), Verb.FAIL)
+        await follow(shared)
+        assert [task["status"] for task in await tasks(shared) if task["id"] != first["id"]] == ["queued"]
+
+
+async def test_a_task_that_has_ended_does_not_overlap(shared: Database) -> None:
+    await put(shared)
+    await let_be_due(shared, hours=1)
+    await scheduler(shared).tick()
+    (first,) = await tasks(shared)
+    await finish(shared, await claim(shared, first["id"]))
+    await fetch(shared, "delete from grns.schedule_runs")
+    await fetch(shared, "update grns.tasks set idempotency_key = null")
+    await let_be_due(shared)
+    await scheduler(shared).tick()
+    assert await runs(shared) == [("submitted", None)]
+
+
+async def test_what_was_missed_is_one_row(shared: Database) -> None:
+    await put(shared)
+    hour = await let_be_due(shared, hours=5)
+    await scheduler(shared).tick()
+    latest, missed = (await store.list_runs(shared, "hourly", workspace="default", limit=10)).rows
+    assert (latest.outcome, latest.due_at) == ("submitted", hour)
+    assert (missed.outcome, missed.missed, missed.due_at) == ("missed", 5, hour - timedelta(hours=1))
+    kinds = await fetch(shared, "select kind from grns.events where kind like 'evt.schedule.%' order by seq")
+    assert [row["kind"].rpartition(".")[2] for row in kinds] == ["created", "missed", "submitted"]
+
+
+async def test_a_key_that_another_task_has_is_no_fault(shared: Database) -> None:
+    await put(shared)
+    hour = await let_be_due(shared)
+    key = f"schedule/hourly/{hour.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    await fetch(shared, "select grns.submit_task('other', idempotency_key => $1)", key)
+    await scheduler(shared).tick()
+    assert await runs(shared) == [("skipped", "key_taken")]
+
+
+async def test_a_paused_schedule_waits_and_catches_nothing_up(shared: Database) -> None:
+    await put(shared)
+    paused = await store.pause(shared, "hourly", reason="holidays", **_WHO)
+    assert (paused.paused_by, paused.pause_reason) == ("tests", "holidays")
+    await let_be_due(shared, hours=3)
+    await scheduler(shared).tick()
+    assert await tasks(shared) == []
+    resumed = await store.resume(shared, "hourly", **_WHO)
+    assert resumed.paused_at is None
+    assert resumed.next_at > datetime.now(UTC)
+    await scheduler(shared).tick()
+    assert (await tasks(shared), await runs(shared)) == ([], [])
+    assert (await store.resume(shared, "hourly", **_WHO)).version == resumed.version
+
+
+async def test_what_cannot_be_decided_is_paused_and_holds_up_no_other(shared: Database) -> None:
+    await put(shared)
+    await put(shared, "lost")
+    await let_be_due(shared)
+    await let_be_due(shared, name="lost")
+    await fetch(shared, "update grns.schedules set time_zone = 'Europe/Nowhere' where name = 'lost'")
+    await scheduler(shared).tick()
+    assert len(await tasks(shared)) == 1
+    lost = await store.read(shared, "lost", workspace="default")
+    assert "Europe/Nowhere" in (lost.pause_reason or "")
+
+
+async def test_putting_the_same_again_changes_nothing(shared: Database) -> None:
+    first = await put(shared, cron=None, every_seconds=60, payload={"a": 1})
+    assert await put(shared, cron=None, every_seconds=60, payload={"a": 1}) == first
+    other = await put(shared, cron=None, every_seconds=60, payload={"a": 2})
+    assert (other.version, other.next_at, other.anchor_at) == (2, first.next_at, first.anchor_at)
+    slower = await put(shared, cron=None, every_seconds=120)
+    assert slower.anchor_at > first.anchor_at, "a new rhythm begins now"
+    events = await fetch(shared, "select kind from grns.events where kind like 'evt.schedule.%'")
+    assert [row["kind"].rpartition(".")[2] for row in events] == ["created", "changed", "changed"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"cron": None}, "either cron or every_seconds"),
+        ({"every_seconds": 5}, "either cron or every_seconds"),
+        ({"cron": "nonsense"}, "five fields"),
+        ({"cron": None, "every_seconds": 0.5}, "every_seconds"),
+        ({"time_zone": "Mars/Olympus"}, "time_zone"),
+        ({"overlap": "maybe"}, "overlap"),
+        ({"agent_type": "instance"}, "agent_type"),
+        ({"name": "a b"}, "name"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+async def test_what_cannot_be_a_schedule_is_refused(
+    shared: Database, fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=words) as raised:
+        await put(shared, **fields)
+    assert raised.value.code == "bad_schedule"
+
+
+async def test_a_deleted_schedule_leaves_its_tasks(shared: Database) -> None:
+    await put(shared)
+    await let_be_due(shared)
+    await scheduler(shared).tick()
+    await store.delete(shared, "hourly", **_WHO)
+    (task,) = await tasks(shared)
+    assert (await row_of(shared, task["id"]))["status"] == "queued"
+    assert await fetch(shared, "select from grns.schedule_runs") == []
+    for call in (store.delete, store.pause, store.resume):
+        with pytest.raises(NotFoundError, match="hourly"):
+            await call(shared, "hourly", **_WHO)
+    with pytest.raises(NotFoundError):
+        await store.read(shared, "hourly", workspace="default")
