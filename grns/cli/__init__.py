@@ -25,7 +25,7 @@ daemon_group = LazyGroup(
                 "command-server", "Handle requests over NATS: submit, cancel.", "daemon:command_server"
             ),
             LazyCommand("reaper", "Queue tasks again whose lease expired.", "daemon:reaper"),
-            LazyCommand("scheduler", "Queue due tasks: retries and delayed tasks.", "daemon:scheduler"),
+            LazyCommand("scheduler", "Queue due tasks; submit those of schedules.", "daemon:scheduler"),
             LazyCommand("stats", "Count tasks and issues from the event log.", "daemon:stats"),
             LazyCommand("janitor", "Maintain partitions, retention, gauges and checks.", "daemon:janitor"),
             LazyCommand("operations", "Run bulk operations: redrive, discard, cancel.", "daemon:operations"),
@@ -64,6 +64,7 @@ admin_group = LazyGroup(
             LazyCommand("nats-config", "Print NATS users, one per component.", "broker:nats_config"),
             LazyCommand("config", "Show the settings and where they come from.", "admin:config"),
             LazyCommand("schema", "Write the schemas of all messages.", "admin:schema"),
+            LazyCommand("verify", "Check every task against its history; find stuck tasks.", "verify:verify"),
             LazyCommand("bench", "Measure grns on your PostgreSQL and NATS.", "bench:bench"),
         ]
     },
@@ -81,6 +82,11 @@ root = LazyGroup(
         "Tasks": [
             LazyCommand("task", "Submit, list, show, edit, cancel, redrive and discard tasks.", "task:task"),
             LazyCommand("workflow", "Submit, list and show tasks that need each other.", "workflow:workflow"),
+            LazyCommand(
+                "schedule",
+                "Submit tasks again and again: by the clock, or in intervals.",
+                "schedule:schedule",
+            ),
             LazyCommand(
                 "operation", "Show, pause, resume and cancel bulk operations.", "operation:operation"
             ),
@@ -108,7 +114,6 @@ root = LazyGroup(
                 "explain", "Explain why a task has its status, and what happened to it.", "diagnose:explain"
             ),
             LazyCommand("doctor", "Check the installation, and say what to do.", "diagnose:doctor"),
-            LazyCommand("verify", "Check every task against its history; find stuck tasks.", "verify:verify"),
             LazyCommand("top", "Show live status: counts, rates, pools, workers.", "top:top"),
         ],
     },

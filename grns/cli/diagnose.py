@@ -75,7 +75,7 @@ async def doctor(session: CliSession, out: Output, is_strict: bool, has_all: boo
     """Check PostgreSQL, NATS, daemons and workers; say what is wrong and what to do.
 
     It only reads. It judges by the settings that it runs with: pass those of your services. To check tasks,
-    run `grns verify`.
+    run `grns admin verify`.
 
     Exit code 1: an error was found. 5: PostgreSQL or NATS cannot be reached, and nothing else is wrong.
     """

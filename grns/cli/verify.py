@@ -1,4 +1,4 @@
-"""`grns verify`: every task against its history, and what a failover of Postgres lost."""
+"""`grns admin verify`: every task against its history, and what a failover of Postgres lost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class LossReport:
         _note_limits(self.failovers, self.losses)
 
 
-@click.command(cls=Command, examples=["grns verify", "grns verify --stuck-after 600 -o json"])
+@click.command(cls=Command, examples=["grns admin verify", "grns admin verify --stuck-after 600 -o json"])
 @click.option(
     "--stuck-after",
     "stuck_after_seconds",
@@ -147,7 +147,7 @@ def _conclude(check: ConsistencyCheck, report: LossReport) -> None:
 def _next_step(last_failover: int | None) -> str:
     if last_failover is None:
         return "grns daemon janitor  (it records the failover, so that it has a number)"
-    return f"grns verify --known-failovers {last_failover}  (once they are dealt with)"
+    return f"grns admin verify --known-failovers {last_failover}  (once they are dealt with)"
 
 
 def _show(check: ConsistencyCheck, report: LossReport) -> None:

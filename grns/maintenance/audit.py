@@ -1,4 +1,4 @@
-"""What `grns verify` asks: whether what Postgres holds could have come about as it should."""
+"""What `grns admin verify` asks: whether what Postgres holds could have come about as it should."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Janitor(PeriodicService):
             self.emit(
                 PostgresFailedOver(
                     failover.id, failover.old_timeline, failover.new_timeline, failover.is_same_cluster,
-                    rfc3339(failover.last_seen_at), "`grns verify` lists what may have been lost",
+                    rfc3339(failover.last_seen_at), "`grns admin verify` lists what may have been lost",
                 )
             )  # fmt: skip
         return False

@@ -209,7 +209,7 @@ class WaitsRepaired(Signal):
 
 @signal("schedules_decided")
 class SchedulesDecided(Signal):
-    """Times of schedules were due: of the decisions, so many have submitted a task; the latest was so late."""
+    """Times of schedules were due. So many of the decisions have submitted a task; one was so late."""
 
     decisions: int
     submitted: int
@@ -264,7 +264,7 @@ class InvariantChecked(Signal):
 
 @signal("invariant_violated", level="error")
 class InvariantViolated(Signal):
-    """A row contradicts an invariant; `grns verify` shows all of them."""
+    """A row contradicts an invariant; `grns admin verify` shows all of them."""
 
     invariant: str
     task_id: str | None

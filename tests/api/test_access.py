@@ -20,10 +20,13 @@ from grns.api.route import PREFIX, ApiRoute
 from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.model.api_key import redacted
 from grns.model.filter import parse
+from grns.model.json import DEFAULT_LIMITS
 from grns.model.url_policy import UrlPolicy
 from grns.operations.model import request
 from grns.operations.service import create_operation
 from grns.postgres.database import Database
+from grns.schedules.model import schedule_spec
+from grns.schedules.service import put as put_schedule
 from grns.tasks import saved_filters as saved_filter
 from grns.webhooks.service import create_webhook, ping_webhook
 from tests.support.api import OURS, THEIRS, Door, good, problem_of
@@ -34,7 +37,7 @@ from tests.support.store import ACTOR, fetch
 NOTHING = {
     "task_id": "gr-nothing", "message_id": str(uuid4()), "fingerprint": "0f0f", "number": "999999",
     "agent_type": "worker", "key_id": "0" * 20, "name": "nothing", "webhook_id": "wh-nothing",
-    "seq": "999999", "workflow_id": "wf-nothing",
+    "seq": "999999", "workflow_id": "wf-nothing", "schedule": "nothing",
 }  # fmt: skip
 # Whoever reads metrics or makes workspaces is bound to none.
 OF_ALL = frozenset({"read_metrics", "examine", "create_workspace"})
@@ -84,7 +87,7 @@ def test_what_only_looks_takes_a_scope_to_look_and_nothing_else_does() -> None:
     looking = {route.name for route in CLOSED if route.method == "GET"}
     assert {route.name for route in CLOSED if route.needs == "read"} == looking - {"list_keys", "read_key"}
     assert {route.name for route in CLOSED if route.needs == "submit"} == {
-        "create_task", "create_tasks", "create_workflow",
+        "create_task", "create_tasks", "create_workflow", "put_schedule",
     }  # fmt: skip
 
 
@@ -136,11 +139,13 @@ async def _theirs(database: Database) -> dict[str, str]:
         actor=ACTOR,
     )
     seq = await ping_webhook(database, webhook.id, workspace=THEIRS, actor=ACTOR)
+    spec = schedule_spec(name="theirs", cron="0 9 * * *", task_type="noop", agent_type="worker")
+    await put_schedule(database, spec, workspace=THEIRS, actor=ACTOR, limits=DEFAULT_LIMITS)
     graph = '[{"task_type": "noop"}]'
     await database.run("submit_graph", graph, THEIRS, ACTOR, '{"name": "theirs"}')
     (workflow,) = await fetch(database, "select id from grns.workflows where workspace = $1", THEIRS)
     return {
-        "workflow_id": workflow["id"],
+        "workflow_id": workflow["id"], "schedule": "theirs",
         "task_id": task_id, "message_id": str(letters[0]["id"]), "fingerprint": "beef",
         "number": str(made.id), "agent_type": "worker", "key_id": key.id, "name": "theirs",
         "webhook_id": webhook.id, "seq": str(seq),

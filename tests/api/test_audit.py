@@ -25,6 +25,7 @@ FIRST = {
     "discard_task": ["cancel_task"],
     "resume_operation": ["pause_operation"],
     "resume_pool": ["pause_pool"],
+    "resume_schedule": ["pause_schedule"],
 }
 BODIES: dict[str, Any] = {
     "create_tasks": {"tasks": [{"task_type": "noop"}]},
@@ -32,6 +33,7 @@ BODIES: dict[str, Any] = {
     "edit_task": {"priority": 0},
     "edit_issue": {"state": "acknowledged"},
     "create_workflow": {"name": "two", "tasks": [{"task_type": "noop"}]},
+    "put_schedule": {"name": "daily", "cron": "0 9 * * *", "task_type": "noop", "agent_type": "worker"},
     "create_operation": {"action": "redrive", "filter": ""},
     "save_filter": {"text": "status:dead"},
     "create_webhook": {"url": "https://example.org/y", "kinds": ["evt.task.dead"]},

@@ -179,7 +179,7 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: Co
     console.print(f"attempts that were taken away, all explained but those below: {repeated}")
     table = violations(report)
     table.add_row(
-        "grns verify", str(sum(inspection.counts.values())), str(dict(inspection.counts) or "sound")
+        "grns admin verify", str(sum(inspection.counts.values())), str(dict(inspection.counts) or "sound")
     )
     console.print(table)
 

@@ -85,8 +85,8 @@ def test_help_is_there_for_every_command(unconfigured: Call) -> None:
     told = unconfigured("--help")
     assert told.code == 0
     commands = [
-        *("init", "dev", "demo", "server", "explain", "doctor", "top", "verify", "completion"),
-        *(f"admin {verb}" for verb in ["bench", "config show", "nats-config", "schema export"]),
+        *("init", "dev", "demo", "server", "explain", "doctor", "top", "completion"),
+        *(f"admin {verb}" for verb in ["bench", "verify", "config show", "nats-config", "schema export"]),
         *(f"admin {verb}" for verb in ["db upgrade", "db current", "broker apply", "broker info"]),
         *(f"daemon {name}" for name in ["api", "relay", "command-server", "reaper", "scheduler"]),
         *(f"daemon {name}" for name in ["stats", "janitor", "operations", "webhooks"]),
@@ -104,6 +104,10 @@ def test_help_is_there_for_every_command(unconfigured: Call) -> None:
             for verb in ["create", "list", "show", "edit", "delete", "rotate-secret", "ping"]
         ),
         *(f"webhook {verb}" for verb in ["deliveries", "resend"]),
+        *(
+            f"schedule {verb}"
+            for verb in ["put", "list", "show", "next", "runs", "pause", "resume", "delete"]
+        ),
         *(f"operation {verb}" for verb in ["list", "show", "watch", "pause", "resume", "cancel"]),
         *(f"admin key {verb}" for verb in ["create", "list", "revoke", "rotate-token-secret"]),
         *(f"admin workspace {verb}" for verb in ["create", "list", "isolate"]),

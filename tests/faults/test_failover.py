@@ -95,9 +95,9 @@ def database_url(pair: Pair) -> str:
 
 
 async def verified(database_url: str, nats_url: str, *options: str) -> tuple[int | None, Any, str]:
-    """Run `grns verify`; returns its exit code, what it found, and what it said beside."""
+    """Run `grns admin verify`; returns its exit code, what it found, and what it said beside."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "grns", "verify", "-o", "json", *options,
+        sys.executable, "-m", "grns", "admin", "verify", "-o", "json", *options,
         env=os.environ | {"GRNS_DATABASE_URL": database_url, "GRNS_NATS_URL": nats_url},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
@@ -202,7 +202,7 @@ async def test_with_commits_that_the_standby_lacks(
     (fact,) = fleet.facts_of(server, "postgres_failed_over")
     assert (fact["level"], fact["old_timeline"], fact["new_timeline"]) == ("warning", 1, 2)
     assert fact["is_same_cluster"] is True
-    assert "grns verify" in fact["detail"]
+    assert "grns admin verify" in fact["detail"]
 
     code, found, said = await verified(database_url, broker.url)
     assert code == 1, said

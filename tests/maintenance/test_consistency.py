@@ -1,4 +1,4 @@
-"""`grns verify`: nothing is said of what is sound, and each invariant has a wound that it is found by."""
+"""`grns admin verify`: nothing is said of what is sound, and each invariant is found by a wound."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def test_each_invariant_has_a_test() -> None:
     assert {*WOUNDS, *LATE, "owner"} == set(INVARIANTS)
 
 
-# ---------------------------------------------------------------- grns verify
+# ---------------------------------------------------------------- grns admin verify
 
 
 def test_the_command_says_what_it_found(
@@ -353,25 +353,25 @@ def test_the_command_says_what_it_found(
 
     asyncio.run(with_database(empty))
     asyncio.run(with_database(lived))
-    assert run(["verify"]) == 0
+    assert run(["admin", "verify"]) == 0
     out, err = capfd.readouterr()
     assert [line.split()[:2] for line in out.splitlines()[1:]] == [[name, "0"] for name in INVARIANTS]
     assert "checked 1 tasks" in err
 
     asyncio.run(with_database(expired_for_long))
-    assert run(["verify"]) == 1
+    assert run(["admin", "verify"]) == 1
     out, err = capfd.readouterr()
     assert "unreaped: gr-" in out
     assert "grns: invariants are violated" in err
 
-    assert run(["verify", "-o", "json"]) == 1
+    assert run(["admin", "verify", "-o", "json"]) == 1
     record = json.loads(capfd.readouterr().out)
     assert record["is_sound"] is False
     assert record["tasks"] == 2
     assert record["violations"] == {"unreaped": 1}
     assert record["findings"][0]["invariant"] == "unreaped"
 
-    assert run(["verify", "--stuck-after", "7200", "-o", "json"]) == 0
+    assert run(["admin", "verify", "--stuck-after", "7200", "-o", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["is_sound"] is True
 
 
@@ -420,7 +420,7 @@ def test_a_failover_is_shown_with_what_it_lost(
     servers: LocalNats, shared_url: str, capfd: pytest.CaptureFixture[str], is_noted: bool
 ) -> None:
     task_id = asyncio.run(fail_over(shared_url, is_noted=is_noted))
-    assert run(["verify"]) == 1
+    assert run(["admin", "verify"]) == 1
     out, err = capfd.readouterr()
     lines = [line.split() for line in out.splitlines() if task_id in line and "evt." in line]
     assert [line[-3:] for line in lines] == [
@@ -433,7 +433,7 @@ def test_a_failover_is_shown_with_what_it_lost(
     assert "a failover of Postgres lost 2 messages" in err
     assert "never published" in err
     assert "GRNS_EVT reaches back to" in err
-    assert run(["verify", "-o", "json"]) == 1
+    assert run(["admin", "verify", "-o", "json"]) == 1
     record = json.loads(capfd.readouterr().out)
     (failover,) = record["failovers"]
     assert (failover["id"] is not None) is is_noted
@@ -452,7 +452,7 @@ def test_a_stream_that_goes_while_it_is_read_is_said_and_is_no_finding(
             yield message
 
     monkeypatch.setattr(JetStream, "stored", interrupted)
-    assert run(["verify", "-o", "json"]) == 5
+    assert run(["admin", "verify", "-o", "json"]) == 5
     out, err = capfd.readouterr()
     record = json.loads(out)
     assert (record["is_sound"], record["lost"], len(record["failovers"])) == (True, None, 1)

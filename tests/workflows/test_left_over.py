@@ -1,4 +1,4 @@
-"""What the follower should have seen and did not: found by its sweep and by `grns verify`; and explain."""
+"""What the follower should have seen and did not: found by its sweep and by `grns admin verify`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def child_of(database: Database, *needs: str, outcome: str = "success") ->
 
 
 async def unfollowed(database: Database) -> list[str | None]:
-    """Return what `grns verify` finds waiting for what has happened."""
+    """Return what `grns admin verify` finds waiting for what has happened."""
     found = await audit_now(database, 0.0)
     return [one.task_id for one in found if one.invariant == "unfollowed"]
 

@@ -16,7 +16,7 @@ _APART_SECONDS, _FAR_SECONDS = 2.0, 300.0
 def check_clocks(snapshot: Snapshot) -> Sequence[Finding]:
     """Check that the clocks differ by no more than the round trip explains.
 
-    Guards use only Postgres' clock. Log lines, event times and stream times use several; `grns verify`
+    Guards use only Postgres' clock. Log lines, event times and stream times use several; `grns admin verify`
     compares stream times to find events that a failover lost.
     """
     clocks = [ClockSkew(HERE, 0.0, 0.0), *snapshot.clocks]
@@ -43,7 +43,7 @@ def _judged(apart: float, sentence: str, *, is_here: bool) -> Finding:
     if apart >= _FAR_SECONDS:
         return error(
             "clocks",
-            f"{sentence}: after a failover, `grns verify` would look for lost events at the wrong times",
+            f"{sentence}: after a failover, `grns admin verify` would look for losses at the wrong times",
             what_to_do,
         )
     return warning("clocks", f"{sentence}: the times of events and streams do not match", what_to_do)

@@ -131,7 +131,7 @@ def _stuck(snapshot: Snapshot) -> Iterator[Finding]:
         )
         seconds = snapshot.settings.stuck_after_seconds
         sentence = f"{count:,} {plural} {_MEANINGS.get(name, name)}, for {lasted(seconds)}"
-        yield error("stuck", sentence, "grns verify  (it names them), then grns explain TASK")
+        yield error("stuck", sentence, "grns admin verify  (it names them), then grns explain TASK")
 
 
 def _unread(snapshot: Snapshot) -> Sequence[Finding]:

@@ -136,7 +136,7 @@ def _waiting(seen: TaskSnapshot) -> list[Cause]:
 def _needy(seen: TaskSnapshot) -> Cause:
     needs = seen.needs
     if needs is None:
-        return Cause("waiting", "waiting for tasks, and nothing says for which: run grns verify")
+        return Cause("waiting", "waiting for tasks, and nothing says for which: run grns admin verify")
     running = [one for one in needs.unmet if one.ended_as is None]
     named = ", ".join(f"{_named(one)} ({one.status or 'deleted'})" for one in running)
     more = f" and {needs.open - len(running)} more" if needs.open > len(running) else ""

@@ -176,7 +176,7 @@ def _room(seen: TaskSnapshot, *, is_alone: bool) -> Iterator[Cause]:
             "undelivered",
             f"{room}, and no worker has claimed it: workers poll Postgres every 10 s, so these workers hang,"
             " or their heartbeats are old",
-            ("grns verify", "grns doctor"),
+            ("grns admin verify", "grns doctor"),
         )
     elif is_alone:
         yield Cause("on_its_way", f"{room}, and its command is being delivered")

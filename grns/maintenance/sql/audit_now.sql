@@ -65,7 +65,7 @@ where t.next_attempt_at < l.since
 order by t.next_attempt_at
 limit $2)
 union all
--- The oldest of those that wait: `grns verify` looks at each.
+-- The oldest of those that wait: `grns admin verify` looks at each.
 (select t.id, 'unfollowed', 'it waits for tasks, and ' || case
         when w.task_id is null then 'nothing says for which'
         when w.met >= w.required then 'as many as it needs have ended'

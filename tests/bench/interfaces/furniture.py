@@ -39,6 +39,7 @@ class Things:
     webhook: str
     deliveries: Sequence[int]
     workflow: str
+    schedule: str
     agent_types: Sequence[str]
 
     @property
@@ -78,7 +79,9 @@ async def furnish(stage: Stage, sizes: Sizes, door: Door) -> Things:
     ]
     last = {"task_type": "send_mail", "needs": [step["name"] for step in steps]}
     workflow = door.act("/workflows", {"name": "report", "tasks": [*steps, last]})["id"]
-    return await _things(stage, sizes, tasks, operations, filters, keys, webhooks[0], workflow)
+    daily = {"name": "daily", "cron": "0 9 * * *", "task_type": "send_mail", "agent_type": "mailer"}
+    schedule = door.act("/schedules", daily)["name"]
+    return await _things(stage, sizes, tasks, operations, filters, keys, webhooks[0], workflow, schedule)
 
 
 def _operation(door: Door, number: int) -> str:
@@ -91,7 +94,7 @@ def _operation(door: Door, number: int) -> str:
 
 async def _things(
     stage: Stage, sizes: Sizes, tasks: dict[str, list[str]], operations: list[str], filters: list[str],
-    keys: list[str], webhook: str, workflow: str,
+    keys: list[str], webhook: str, workflow: str, schedule: str,
 ) -> Things:  # fmt: skip
     issues = await _column(
         stage, "select fingerprint from grns.issues where workspace = $1 order by open_count desc", OURS
@@ -114,6 +117,7 @@ async def _things(
         ),
         webhook=webhook,
         workflow=workflow,
+        schedule=schedule,
         deliveries=await _column(
             stage, _DELIVERIES,
             webhook, sizes.samples,

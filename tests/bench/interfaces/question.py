@@ -193,6 +193,10 @@ def _rest(things: Things) -> Iterator[Question]:
     yield Question("list_workflows", "", [_path("/workflows"), _path("/workflows", {"status": "running"})])
     yield Question("read_workflow", "", [_path(f"/workflows/{things.workflow}")])
     yield Question("list_workflow_tasks", "", [_path(f"/workflows/{things.workflow}/tasks")])
+    yield Question("list_schedules", "", [_path("/schedules")])
+    yield Question("read_schedule", "", [_path(f"/schedules/{things.schedule}")])
+    yield Question("next_times", "", [_path(f"/schedules/{things.schedule}/next")])
+    yield Question("list_schedule_runs", "", [_path(f"/schedules/{things.schedule}/runs")])
     yield Question("list_webhooks", "", [_path("/webhooks")])
     yield Question("read_webhook", "", [_path(f"/webhooks/{things.webhook}")])
     deliveries = f"/webhooks/{things.webhook}/deliveries"

@@ -67,7 +67,7 @@ async def fill(stage: Stage, sizes: Sizes, tell: Tell) -> None:
 
 
 async def inspected(stage: Stage, sizes: Sizes, tell: Tell) -> ConsistencyCheck:
-    """Hold all tasks against the log, as `grns verify` does."""
+    """Hold all tasks against the log, as `grns admin verify` does."""
     inspection = ConsistencyCheck(stage.database, stuck_after_seconds=_PATIENCE_SECONDS)
     last = await stage.last_seq()
     await inspection.look_at_all(

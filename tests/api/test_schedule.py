@@ -1,0 +1,76 @@
+"""Schedules over HTTP: created, replaced, listed, paused and deleted, and what was decided for them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import httpx2
+import pytest
+
+from grns.api.route import PREFIX
+from grns.postgres.database import Database
+from tests.schedules.test_scheduler import let_be_due, scheduler
+from tests.support.api import good, problem_of
+
+SCHEDULES = f"{PREFIX}/schedules"
+
+
+def hourly(**more: Any) -> dict[str, Any]:
+    """Return a schedule for each hour."""
+    return {"name": "hourly", "cron": "0 * * * *", "task_type": "noop", "agent_type": "worker", **more}
+
+
+async def test_a_schedule_from_its_creation_to_its_end(local: httpx2.AsyncClient, shared: Database) -> None:
+    answer = await local.post(SCHEDULES, json=hourly())
+    made = good(answer, [201])
+    path = f"{SCHEDULES}/hourly"
+    assert answer.headers["location"] == path
+    assert (made["version"], made["overlap"], made["catch_up"], made["paused_at"]) == (
+        1,
+        "skip",
+        "latest",
+        None,
+    )
+    replaced = good(await local.post(SCHEDULES, json=hourly(payload={"a": 1}, overlap="allow")), [201])
+    assert (replaced["version"], replaced["payload"], replaced["next_at"]) == (2, {"a": 1}, made["next_at"])
+    assert [one["name"] for one in good(await local.get(SCHEDULES))["items"]] == ["hourly"]
+    times = [datetime.fromisoformat(one) for one in good(await local.get(f"{path}/next?count=3"))["times"]]
+    assert [time.minute for time in times] == [0, 0, 0]
+    assert times[0] == datetime.fromisoformat(made["next_at"])
+    await let_be_due(shared)
+    await scheduler(shared).tick()
+    (run,) = good(await local.get(f"{path}/runs"))["items"]
+    assert run["outcome"] == "submitted"
+    assert good(await local.get(path))["last_task_id"] == run["task_id"]
+    paused = good(await local.post(f"{path}/pause", json={"reason": "holidays"}))
+    assert paused["pause_reason"] == "holidays"
+    assert good(await local.post(f"{path}/resume"))["paused_at"] is None
+    assert good(await local.delete(path))["name"] == "hourly"
+    assert problem_of(await local.get(path), 404) == "not_found"
+
+
+async def test_lists_have_pages(local: httpx2.AsyncClient, shared: Database) -> None:
+    for number in range(3):
+        good(await local.post(SCHEDULES, json=hourly(name=f"s{number}")), [201])
+    first = good(await local.get(f"{SCHEDULES}?limit=2"))
+    rest = good(await local.get(f"{SCHEDULES}?limit=2&cursor={first['next_cursor']}"))
+    assert [one["name"] for one in first["items"] + rest["items"]] == ["s0", "s1", "s2"]
+    assert rest["next_cursor"] is None
+    assert problem_of(await local.get(f"{SCHEDULES}/s0/runs?cursor=nonsense"), 400) == "bad_cursor"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"cron": "61 * * * *"}, "cron"),
+        ({"time_zone": "Europe/Nowhere"}, "time_zone"),
+        ({"every_seconds": 60}, "either cron or every_seconds"),
+        ({"window_seconds": 1e9}, "window_seconds"),
+        ({"nonsense": 1}, "nonsense"),
+    ],
+)
+async def test_what_cannot_be_is_refused(local: httpx2.AsyncClient, more: dict[str, Any], words: str) -> None:
+    answer = await local.post(SCHEDULES, json=hourly(**more))
+    assert problem_of(answer, 400) == "bad_schedule"
+    assert words in answer.json()["detail"]

@@ -1,0 +1,59 @@
+"""`grns schedule …`, as somebody types it; no broker is needed for any of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.test_access import Call
+
+pytest_plugins = ["tests.cli.test_access"]
+_REPORT = ("report", "write_report", "--pool", "reports", "--cron", "0 9 * * 1-5")
+
+
+@pytest.fixture(autouse=True)
+def _without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRNS_NATS_URL", "nats://127.0.0.1:1")
+
+
+def test_a_schedule_is_put_shown_paused_and_deleted(grns: Call) -> None:
+    made = grns("schedule", "put", *_REPORT, "--time-zone", "Europe/Vienna", "--payload", '{"days": 1}')
+    assert made.code == 0, made.err
+    assert "next at" in made.err
+    assert "0 9 * * 1-5 Europe/Vienna" in grns("schedule", "list").out
+    shown = grns("schedule", "show", "report", "-o", "json").json
+    assert (shown["payload"], shown["window_seconds"]) == ({"days": 1}, 86400)
+    times = grns("schedule", "next", "report", "--count", "3")
+    assert len(times.out.splitlines()) == 4
+    assert " 09:00:00+0" in times.out
+    assert "nothing was due yet" in grns("schedule", "runs", "report").err
+    assert "holidays" in grns("schedule", "pause", "report", "--reason", "holidays").out
+    assert "paused" in grns("schedule", "list").out
+    assert "active" in grns("schedule", "resume", "report").out
+    assert "would delete schedule report" in grns("schedule", "delete", "report", "--dry-run").err
+    assert grns("schedule", "delete", "report", "--yes").code == 0
+    assert "grns schedule list" in grns("schedule", "show", "report").err
+
+
+def test_an_interval_and_a_window_are_durations(grns: Call) -> None:
+    put = grns(
+        "schedule", "put", "sweep", "sweep_files", "--pool", "files", "--every", "10m", "--window", "2h"
+    )
+    assert put.code == 0, put.err
+    shown = grns("schedule", "show", "sweep", "-o", "json").json
+    assert (shown["every_seconds"], shown["window_seconds"]) == (600, 7200)
+    assert "every 600 s" in grns("schedule", "list").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("a", "t", "--pool", "p"), "either cron or every_seconds"),
+        (("a", "t", "--pool", "p", "--cron", "* * *"), "five fields"),
+        (("a", "t", "--pool", "p", "--cron", "* * * * *", "--time-zone", "Mars/Olympus"), "time_zone"),
+        (("a", "t", "--cron", "* * * * *"), "--pool"),
+    ],
+)
+def test_what_cannot_be_is_refused(grns: Call, arguments: tuple[str, ...], words: str) -> None:
+    refused = grns("schedule", "put", *arguments)
+    assert refused.code != 0
+    assert words in refused.err
