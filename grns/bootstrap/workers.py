@@ -13,6 +13,7 @@ from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
+from grns.worker.declared import put_declared
 from grns.worker.executor import Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
@@ -90,6 +91,7 @@ class _WorkerFactory:
             make_poller=self.poller,
             make_router=self.router,
             make_pause_watch=self.pause_watch,
+            declare=self.declare,
             claim_batch=self.settings.claim_batch,
             grace_seconds=self.settings.shutdown_grace_seconds,
             version=VERSION,
@@ -148,6 +150,16 @@ class _WorkerFactory:
             slots=self.slots,
             start=worker.prefetcher.start,
             emit=self.emit,
+        )
+
+    async def declare(self) -> None:
+        """Put the pool's schedules in place."""
+        await put_declared(
+            self.database,
+            self.pool.schedules,
+            workspace=self.claimant.workspace,
+            actor=self.claimant.agent_id,
+            limits=self.settings.payload_limits,
         )
 
     def pause_watch(self, worker: Worker) -> PauseWatch:

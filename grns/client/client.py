@@ -13,6 +13,7 @@ from weakref import WeakSet
 from grns.client.arguments import SubmissionReader, checked_timeout, known_id, short
 from grns.client.handle import TaskHandle
 from grns.client.operator import OperatorMethods
+from grns.client.schedules import Schedules
 from grns.client.subscriber import SubscriberMethods
 from grns.client.subscription import Subscription
 from grns.client.workflow import Workflow
@@ -83,6 +84,11 @@ class Client(OperatorMethods, SubscriberMethods):
         self._statuses: Batch[str, TaskStatus | None] = Batch(self._read_statuses, limit=1000)
         self._dead_letters = DeadLetterQueue(database, emit=emit)
         self._subscriptions: WeakSet[Subscription] = WeakSet()
+
+    @property
+    def schedules(self) -> Schedules:
+        """Tasks that are submitted again and again: create, list, pause and delete their schedules."""
+        return Schedules(self._database, self._reader, self._actor or "client")
 
     async def close(self) -> None:
         """End the subscriptions; events that are not handled are given back. The connections stay open."""

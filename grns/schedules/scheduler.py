@@ -130,12 +130,12 @@ class Scheduler(PeriodicService):
             try:
                 decisions += one.decide(self.limits)
             except InvalidInputError as error:
-                await self._pause(connection, one.schedule, str(error))
+                await self._pause_schedule(connection, one.schedule, str(error))
         await _submit(connection, decisions)
         await _note(connection, decisions, [one for one in found if one.next_at is not None])
         return decisions
 
-    async def _pause(self, connection: Connection, schedule: Schedule, reason: str) -> None:
+    async def _pause_schedule(self, connection: Connection, schedule: Schedule, reason: str) -> None:
         """Pause what cannot be decided, as a schedule in a time zone that this machine does not know."""
         reason = reason[:500]
         await run(connection, "pause_schedule", schedule.workspace, schedule.name, "grns", reason)

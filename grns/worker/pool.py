@@ -11,13 +11,18 @@ from typing import Any, Concatenate, TypeVar, overload
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
+from grns.model.duration import seconds_of
 from grns.model.retry import Backoff
+from grns.schedules.ticks import CatchUp, Overlap
 from grns.worker.context import Context
+from grns.worker.declared import DeclaredSchedule
 from grns.worker.handler import Errors, Handler, checked_settings
 
 PayloadT = TypeVar("PayloadT")
 ResultT = TypeVar("ResultT")
 Hook = TypeVar("Hook", bound=Callable[..., Any])
+HandlerT = TypeVar("HandlerT", bound=Handler[Any, Any])
+_DAY = timedelta(days=1)
 Lifespan = Callable[["Pool"], AbstractAsyncContextManager[Any]]
 
 
@@ -103,6 +108,7 @@ class Pool:
         )
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._included: list[Pool] = []
+        self._schedules: list[DeclaredSchedule] = []
 
     @property
     def agent_type(self) -> str:
@@ -124,6 +130,11 @@ class Pool:
     def handlers(self) -> Mapping[str, Handler[Any, Any]]:
         """Handlers by task type, with those of included pools."""
         return {name: handler for pool in self.pools() for name, handler in pool._handlers.items()}
+
+    @property
+    def schedules(self) -> list[DeclaredSchedule]:
+        """Schedules that are declared here, with those of included pools."""
+        return [schedule for pool in self.pools() for schedule in pool._schedules]
 
     def pools(self) -> Iterator[Pool]:
         """Yield this pool and all that it includes."""
@@ -205,6 +216,81 @@ class Pool:
         """
         return Registration(self)
 
+    def cron(
+        self,
+        fields: str,
+        *,
+        time_zone: str = "UTC",
+        name: str | None = None,
+        payload: Any = None,
+        priority: int = 2,
+        max_attempts: int | None = None,
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "latest",
+        window: float | timedelta = _DAY,
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Submit a task of the handler below by the clock: `@pool.cron(…)` stands above `@pool.task`.
+
+        Each worker puts the schedule in place when it starts; a change of its rhythm takes effect then.
+
+        Args:
+            fields: minute, hour, day, month, day of the week, as of cron.
+            time_zone: by whose clocks. What the clocks leave out runs when they have moved on; what comes
+                twice runs once.
+            name: name of the schedule. Defaults to the task type.
+            payload: payload of each task.
+            priority, max_attempts: as of `Client.submit`.
+            overlap: while the task before has not ended, `skip` submits none, `queue_one` submits one that
+                waits for its end, `allow` submits one.
+            catch_up: of the times that were missed, `latest` submits a task for the last one, `all` for each
+                (100 at most), `none` for none.
+            window: how long ago a missed time may be, in seconds or as a `timedelta`, at most 7 days.
+
+        Raises:
+            InvalidInputError: an argument is invalid (`bad_schedule`), or what is below is no handler.
+
+        Example:
+            @pool.cron("0 9 * * 1-5", time_zone="Europe/Vienna")
+            @pool.task
+            async def write_report() -> None: ...
+        """
+        return self._declaring(
+            payload, cron=fields, time_zone=time_zone, name=name, priority=priority, overlap=overlap,
+            max_attempts=max_attempts, catch_up=catch_up, window_seconds=seconds_of(window),
+        )  # fmt: skip
+
+    def every(
+        self,
+        interval: float | timedelta,
+        *,
+        name: str | None = None,
+        payload: Any = None,
+        priority: int = 2,
+        max_attempts: int | None = None,
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "latest",
+        window: float | timedelta = _DAY,
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Submit a task of the handler below in intervals: `@pool.every(…)` stands above `@pool.task`.
+
+        Args:
+            interval: elapsed time, in seconds or as a `timedelta`, at least a second. It is counted from
+                when the schedule was created, also after a restart.
+            name, payload, priority, max_attempts, overlap, catch_up, window: as of `cron`.
+
+        Raises:
+            InvalidInputError: as of `cron`.
+
+        Example:
+            @pool.every(timedelta(minutes=10), overlap="queue_one")
+            @pool.task
+            async def sweep_files() -> None: ...
+        """
+        return self._declaring(
+            payload, every_seconds=seconds_of(interval), name=name, priority=priority,
+            max_attempts=max_attempts, overlap=overlap, catch_up=catch_up, window_seconds=seconds_of(window),
+        )  # fmt: skip
+
     def on_startup(self, function: Hook) -> Hook:
         """Call a function without arguments when a worker process starts, after the lifespan's beginning."""
         self.hooks.startup.append(function)
@@ -231,6 +317,19 @@ class Pool:
         self._check_new(handler.task_type)
         self._handlers[handler.task_type] = handler
         return handler
+
+    def _declaring(self, payload: Any, **fields: Any) -> Callable[[HandlerT], HandlerT]:
+        def declare(handler: HandlerT) -> HandlerT:
+            if not isinstance(handler, Handler):
+                raise InvalidInputError("bad_schedule", "write the schedule above @pool.task, not below it")
+            name = fields["name"] or handler.task_type
+            *_, root = self.lineage()
+            if name in [one.name for one in root.schedules]:
+                raise InvalidInputError("bad_schedule", f"the pool has a schedule {name!r}: give it a name=")
+            self._schedules.append(DeclaredSchedule(handler, payload, {**fields, "name": name}))
+            return handler
+
+        return declare
 
     def _check_new(self, task_type: str) -> None:
         *_, root = self.lineage()

@@ -66,6 +66,7 @@ class Worker:
         make_poller: Callable[[Worker], Poller],
         make_router: Callable[[Worker], CommandRouter],
         make_pause_watch: Callable[[Worker], PauseWatch],
+        declare: Callable[[], Awaitable[None]],
         claim_batch: int,
         grace_seconds: float,
         version: str,
@@ -79,6 +80,7 @@ class Worker:
         self._handlers = handlers
         self._executor = executor
         self._slots = slots
+        self._declare = declare
         self._grace_seconds = grace_seconds
         self._version = version
         self._emit = emit
@@ -117,6 +119,7 @@ class Worker:
     async def _work(self) -> None:
         await wait_for_postgres(self._heartbeat.start, emit=self._emit)
         await wait_for_postgres(self._register, emit=self._emit)
+        await wait_for_postgres(self._declare, emit=self._emit)
         opening = asyncio.create_task(self._guard(self._open()))
         self._emit(ServiceStarted("worker"))
         poller = asyncio.create_task(self._poll_loop.run())

@@ -34,6 +34,7 @@ RUN_BY = {
     "start.md": "tests/site/test_start.py",
     "testing.md": "tests/process/test_pytest_plugin.py",
     "tutorial.md": "tests/site/test_tutorial.py",
+    "schedules.md": "tests/site/test_programs.py",
     "submit.md": "tests/site/test_programs.py",
     "traces.md": "tests/site/test_services.py",
     "workflows.md": "tests/site/test_programs.py",

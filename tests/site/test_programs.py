@@ -98,6 +98,37 @@ async def test_workflows(fleet: Fleet, database: Database, broker: LocalNats, tm
     assert done.stdout.startswith("wf-")
 
 
+async def test_schedules(fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path) -> None:
+    written("schedules.md", tmp_path)
+    fleet.start("server")
+    fleet.start("worker", "start", "reports:pool", PYTHONPATH=str(tmp_path))
+    sys.path.insert(0, str(tmp_path))
+    try:
+        nightly = importlib.import_module("nightly")
+    finally:
+        sys.path.remove(str(tmp_path))
+    async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
+
+        async def declared() -> list[str]:
+            return [one.name for one in (await client.schedules.list()).rows]
+
+        await eventually(declared)
+        assert await declared() == ["sweep_files", "write_report"]
+        await nightly.put(client)
+        async with database.connection() as connection:
+            await connection.execute(
+                "update grns.schedules set next_at = date_trunc('hour', now()) - interval '1 day'"
+            )
+
+        async def submitted() -> bool:
+            done = [one.last_task_id for one in (await client.schedules.list()).rows]
+            return None not in done
+
+        await eventually(submitted)
+        report = await client.schedules.get("write_report")
+        assert (await client.wait(report.last_task_id or "", timeout=LIMIT_SECONDS)).result == 1
+
+
 async def test_what_is_submitted(bakery: Path, database: Database, database_url: str) -> None:
     for path in written("submit.md", bakery):
         printed = await program(path)
