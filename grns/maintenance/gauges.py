@@ -70,6 +70,7 @@ class GaugeCollector:
         lags = await gauge.lags(self._database)
         for metric, seconds in (
             (metrics.DUE_OLDEST, lags.due_seconds),
+            (metrics.UNDECIDED_OLDEST, lags.undecided_seconds),
             (metrics.LAPSED_OLDEST, lags.lapsed_seconds),
             (metrics.UNPUBLISHED_OLDEST, lags.unpublished_seconds),
             (metrics.UNCOUNTED_OLDEST, lags.uncounted_seconds),

@@ -29,6 +29,7 @@ class Lags:
     """For how long the oldest has waited that should have gone on, in seconds; 0 where nothing waits."""
 
     due_seconds: float
+    undecided_seconds: float
     lapsed_seconds: float
     unpublished_seconds: float
     uncounted_seconds: float

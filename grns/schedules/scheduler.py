@@ -6,6 +6,7 @@ writes down each decision and sets the next times: each time is decided once, or
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -120,7 +121,8 @@ class Scheduler(PeriodicService):
         if decisions:
             submitted = [one.prepared for one in decisions if one.prepared is not None]
             lateness = max((one.now - one.schedule.next_at).total_seconds() for one in found)
-            self.emit(SchedulesDecided(len(decisions), len(submitted), lateness))
+            outcomes = Counter[str](one.outcome for one in decisions)
+            self.emit(SchedulesDecided(outcomes, lateness))
             await announce(self.transport, submitted)
         return 0.0 if len(found) == _BATCH else self.tick_seconds
 

@@ -25,7 +25,7 @@ LONGEST_WINDOW_SECONDS = 7 * 86_400.0
 _CODE = "bad_schedule"
 # Of what was missed, so many are submitted at most with `catch_up` all.
 _MOST_CAUGHT_UP = 100
-# A time is missed once nobody has decided about it for so long.
+# A time is missed once it has been due, and undecided, for so long.
 _LATE_SECONDS = 60.0
 _MOST_COUNTED = 1000
 _INSTANT = timedelta(microseconds=1)

@@ -106,6 +106,8 @@ UNSERVED_OLDEST = _oldest("grns_unserved_oldest_seconds", "janitor",
     "agent_type", "task_type")
 DUE_OLDEST = _oldest("grns_due_oldest_seconds", "janitor",
     "Time that a retry or delayed task has been due and not queued.")
+UNDECIDED_OLDEST = _oldest("grns_schedule_due_oldest_seconds", "janitor",
+    "Time that a schedule has been due and nothing was decided.")
 LAPSED_OLDEST = _oldest("grns_expired_lease_oldest_seconds", "janitor",
     "Time since the oldest expired lease that was not reaped.")
 UNPUBLISHED_OLDEST = _oldest("grns_unpublished_oldest_seconds", "janitor",
@@ -130,6 +132,8 @@ VIOLATIONS = _gauge("grns_invariant_violations", "janitor", "Violations of an in
     "invariant")
 WAITS_REPAIRED = _counter("grns_waits_repaired_total", "scheduler",
     "Tasks found waiting for what had happened already, and put right. Each is a bug.")
+SCHEDULE_DECISIONS = _counter("grns_schedule_decisions_total", "scheduler",
+    "Times of schedules that were decided.", Label("outcome", ("submitted", "skipped", "missed")))
 FAILOVERS = _counter("grns_postgres_failovers_total", "janitor", "Failovers of PostgreSQL detected.")
 
 # ---------------------------------------------------------------- operations, requests, HTTP, every process

@@ -94,6 +94,7 @@ class MetricsListener:
             task.TaskReaped: self._reaped,
             service.TasksPromoted: lambda signal: count(metrics.PROMOTIONS, number=signal.tasks),
             service.WaitsRepaired: lambda signal: count(metrics.WAITS_REPAIRED, number=signal.number),
+            service.SchedulesDecided: self._decided,
             service.MessagesExpired: lambda signal: count(metrics.MESSAGES_EXPIRED, number=signal.messages),
             service.GaugesMeasured: self._measured,
             service.InvariantChecked: lambda signal: self._set(
@@ -120,6 +121,10 @@ class MetricsListener:
     def _chores_failed(self, signal: service.ChoresFailed) -> None:
         for chore in signal.chores:
             self._count(metrics.TICK_FAILURES, f"janitor_{chore}")
+
+    def _decided(self, signal: service.SchedulesDecided) -> None:
+        for outcome, number in signal.outcomes.items():
+            self._count(metrics.SCHEDULE_DECISIONS, outcome, number=number)
 
     def _claimed(self, signal: task.AttemptStarted) -> None:
         self._claims.add(signal.task_type, signal.source)

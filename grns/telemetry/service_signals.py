@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from grns.telemetry.signal import Signal, signal
 
@@ -209,10 +209,9 @@ class WaitsRepaired(Signal):
 
 @signal("schedules_decided")
 class SchedulesDecided(Signal):
-    """Times of schedules were due. So many of the decisions have submitted a task; one was so late."""
+    """Times of schedules were due. So many were decided, by outcome; the first of them was so late."""
 
-    decisions: int
-    submitted: int
+    outcomes: Mapping[str, int]
     late_seconds: float
 
 

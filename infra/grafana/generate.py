@@ -94,10 +94,12 @@ POOLS = Dashboard(
             "Not reaped, not queued",
             latest(r.LAPSED_OLDEST, legend="not reaped"),
             latest(r.DUE_OLDEST, legend="not queued"),
+            latest(r.UNDECIDED_OLDEST, legend="not scheduled"),
             of=r.LAPSED_OLDEST,
         ),
         chart("Claimed from Postgres directly", rate(r.POLL_CLAIMS, legend="tasks"), of=r.POLL_CLAIMS),
         chart("Queued because they were due", rate(r.PROMOTIONS, legend="tasks"), of=r.PROMOTIONS),
+        chart("Schedules", rate(r.SCHEDULE_DECISIONS, "outcome"), of=r.SCHEDULE_DECISIONS),
     ],
     [(r.QUEUE_OLDEST, "workspace")],
 )

@@ -128,7 +128,7 @@ async def test_what_is_paused_nobody_has_to_serve(shared: Database, task_type: s
 
 
 async def test_without_work_nothing_waits(shared: Database) -> None:
-    assert await gauge.lags(shared) == gauge.Lags(0, 0, 0, 0)
+    assert await gauge.lags(shared) == gauge.Lags(0, 0, 0, 0, 0)
 
 
 async def test_what_waits_for_the_daemons_is_told_by_its_oldest(shared: Database) -> None:

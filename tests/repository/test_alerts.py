@@ -34,6 +34,7 @@ WANTED = {
     "lease expiries spiking": "GrnsLeasesExpire",
     "retry backlog growing": "GrnsRetryBacklogGrows",
     "retries not queued": "GrnsRetriesLate",
+    "schedules late": "GrnsScheduleLate",
     "consumer lag": "GrnsConsumerLags",
     "queue lag": "GrnsQueueOld",
     "relay lag": "GrnsRelayLags",

@@ -79,6 +79,26 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "error_class": "ValueError",
     },
     **{
+        f"evt.schedule.{word}": {
+            "schedule": "daily",
+            "when": "0 9 * * *",
+            "task_type": "noop",
+            "agent_type": "worker",
+            "actor": "key:1",
+        }
+        for word in ("created", "changed", "paused", "resumed", "deleted")
+    },
+    **{
+        f"evt.schedule.{word}": {
+            "schedule": "daily",
+            "due_at": "2026-01-31T09:00:00Z",
+            "task_type": "noop",
+            "agent_type": "worker",
+            "task_id": "gr-1",
+        }
+        for word in ("submitted", "skipped", "missed")
+    },
+    **{
         f"evt.workflow.{word}": {
             "workflow_id": "wf-1",
             "name": "report",

@@ -1,10 +1,13 @@
 -- Says for how long what should have gone on has waited, in seconds, 0 where nothing waits: the oldest task that is
--- due and not queued, the oldest lease that is over and not reaped, the oldest row of the log that is not published,
+-- due and not queued, the schedule that is due and not decided, the oldest lease that is over and not reaped, the oldest row of the log that is not published,
 -- and the oldest that is not counted. Each is one step into an index: while a number is missing, what lies beyond it
 -- is published and counted, and is stepped over.
 select coalesce(extract(epoch from now() - (
         select min(t.next_attempt_at) from grns.tasks t where t.next_attempt_at <= now()
     )), 0)::double precision as due_seconds,
+    coalesce(extract(epoch from now() - (
+        select min(s.next_at) from grns.schedules s where s.paused_at is null and s.next_at <= now()
+    )), 0)::double precision as undecided_seconds,
     coalesce(extract(epoch from now() - (
         select min(t.lease_until) from grns.tasks t where t.lease_until <= now()
     )), 0)::double precision as lapsed_seconds,

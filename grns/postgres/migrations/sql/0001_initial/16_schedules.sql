@@ -13,7 +13,7 @@ create table grns.schedules (
     priority       smallint not null,
     max_attempts   integer,
     overlap        text not null,                 -- while the task before has not ended
-    catch_up       text not null,                 -- of times that nobody was there to decide about
+    catch_up       text not null,                 -- of times that were missed
     window_seconds double precision not null,     -- and how long ago they may be
     anchor_at      timestamptz not null,
     next_at        timestamptz not null,
