@@ -1,8 +1,9 @@
-"""The relay: publishes the event log in order. No other service publishes.
+"""The relay: reads the event log, and has it published in order. No other service publishes.
 
 One relay leads at a time: it holds a lease in Postgres, and stops sending by its own clock before another
 relay can hold it. Its progress is persisted about once a second; after a crash, rows published since then
 are sent again under the same message ids.
+`wave_publisher.py` sends, `ordered_publisher.py` what the broker refused.
 """
 
 from __future__ import annotations
