@@ -35,7 +35,9 @@ _HELD = """
 """
 _KNOWN = "select count(*) from grns.agents where pid = $1"
 _LAST_PARTITION = "select name from grns.log_partitions order by lower_seq desc limit 1"
-_LEADER = "select owner from grns.leases where name = 'relay'"
+_LEADER = "select owner from grns.leases where name = $1"
+# The lease of which services of two seats only one works at a time.
+_LEASES = {"relay": "relay", "scheduler": "follower"}
 _PASSING = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error)
 
 
@@ -182,11 +184,11 @@ class Traffic:
         seat.send(signal.SIGTERM)
 
     async def _hand_over(self, seat: Seat) -> None:
-        """Let any other relay that leads hand the lead over."""
+        """Let any other one of its role that leads hand the lead over."""
         while True:
             await asyncio.sleep(2.0)
-            owner = await self._ask(_LEADER) or ""
-            for other in self._stage.of("relay"):
+            owner = await self._ask(_LEADER, _LEASES[seat.role]) or ""
+            for other in self._stage.of(seat.role):
                 if other is not seat and _leads(other, owner):
                     other.send(signal.SIGTERM)
 
@@ -227,7 +229,7 @@ class Traffic:
         handing_over = asyncio.create_task(self._hand_over(seat))
 
         async def is_leading() -> bool:
-            return _leads(seat, await self._ask(_LEADER) or "")
+            return _leads(seat, await self._ask(_LEADER, _LEASES[seat.role]) or "")
 
         try:
             await eventually(is_leading, within_seconds=_ENOUGH_SECONDS, every=0.1)
@@ -250,5 +252,5 @@ class Traffic:
             other.send(signal.SIGKILL)
 
 
-def _leads(relay: Seat, owner: str) -> bool:
-    return relay.process is not None and f"-{relay.process.pid}-" in owner
+def _leads(seat: Seat, owner: str) -> bool:
+    return seat.process is not None and f"-{seat.process.pid}-" in owner
