@@ -84,7 +84,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "when": "0 9 * * *",
             "task_type": "noop",
             "agent_type": "worker",
-            "actor": "key:1",
         }
         for word in ("created", "changed", "paused", "resumed", "deleted")
     },

@@ -33,7 +33,9 @@ touched as (
     where n.kind = any($10::text[]) or n.kind like 'evt.workflow.%'
         or (n.kind in ('evt.task.queued', 'evt.task.waiting') and n.was in ('d', 'f', 'c'))
     union
-    select e.needs from named n join grns.needs e on e.task_id = n.task_id
+    select e.needs
+    from named n
+    cross join lateral (select e.needs from grns.needs e where e.task_id = n.task_id offset 0) as e
     where n.kind in ('evt.task.waiting', 'evt.workflow.started')
     union
     select s.id from held cross join unnest($12::text[]) as s (id)
@@ -44,9 +46,9 @@ ends as (
     cross join lateral (
         select e.*, e.ctid as place from grns.needs e where e.needs = o.id offset 0
     ) as e
-    left join grns.tasks t on t.id = o.id
-    left join grns.waits w on w.task_id = o.id
-    left join grns.workflows k on k.id = o.id
+    left join lateral (select t.status, t.last_message_id from grns.tasks t where t.id = o.id offset 0) as t on true
+    left join lateral (select w.ended_by, w.is_skipped from grns.waits w where w.task_id = o.id offset 0) as w on true
+    left join lateral (select k.status from grns.workflows k where k.id = o.id offset 0) as k on true
     cross join lateral (
         select case
             when k.status <> 'running' then k.status
@@ -84,7 +86,8 @@ counted as (
         is_skipped = case when w.met + w.open >= w.required and w.met + s.met + w.open + s.open < w.required
             then w.broken + s.broken = 0 else w.is_skipped end
     from sums s
-    where w.task_id = s.task_id
+    cross join lateral (select o.ctid as place from grns.waits o where o.task_id = s.task_id offset 0) as p
+    where w.ctid = p.place
     returning w.*, s.why
 ),
 -- A workflow has ended when all of its tasks have, and goes on where one of them is redriven.
@@ -92,10 +95,11 @@ ended as (
     update grns.workflows k
     set status = s.status, ended_at = case when s.status <> 'running' then now() end, version = k.version + 1
     from counted c
+    cross join lateral (select o.ctid as place from grns.workflows o where o.id = c.task_id offset 0) as p
     cross join lateral (
         select case when c.open > 0 then 'running' when c.broken = 0 then 'succeeded' else 'failed' end as status
     ) as s
-    where k.id = c.task_id and k.status <> s.status
+    where k.ctid = p.place and k.status <> s.status
     returning k.*, c.met, c.broken
 ),
 decided as (
@@ -113,15 +117,15 @@ decided as (
         cross join (
             select f.task_id from grns.follow_later f union select f.id from unnest($13::text[]) as f (id)
         ) as f
-        join grns.waits w on w.task_id = f.task_id
+        cross join lateral (select w.* from grns.waits w where w.task_id = f.task_id offset 0) as w
         where f.task_id not in (select s.task_id from sums s)
     ) as c
 ),
 -- What waits and need not any more, and what the follower has ended and may go on.
 movable as (
-    select t.id, t.status as was, t.last_message_id as led_here, d.verdict, d.run_at, d.why, d.ended_by
+    select t.id, t.place, t.status as was, t.last_message_id as led_here, d.verdict, d.run_at, d.why, d.ended_by
     from decided d
-    cross join lateral (select t.* from grns.tasks t where t.id = d.task_id offset 0) as t
+    cross join lateral (select t.*, t.ctid as place from grns.tasks t where t.id = d.task_id offset 0) as t
     cross join lateral (  -- as it was before this statement
         select w.ended_by from grns.waits w where w.task_id = d.task_id offset 0
     ) as w
@@ -130,10 +134,10 @@ movable as (
             and d.verdict in ('queued', 'waiting', 'later'))
 ),
 locked as (
-    select t.id, m.was, m.led_here, m.verdict, m.run_at,
+    select t.id, t.ctid as place, m.was, m.led_here, m.verdict, m.run_at,
         coalesce(m.why, (
-            select min(e.needs) from grns.needs e
-            where e.task_id = t.id and e.ended_as is not null and not grns.is_met(e.outcome, e.ended_as)
+            select min(e.needs) from (select o.* from grns.needs o where o.task_id = t.id offset 0) as e
+            where e.ended_as is not null and not grns.is_met(e.outcome, e.ended_as)
         )) as why,
         case when m.verdict in ('dependency', 'skipped') then m.ended_by
             -- with room for the bit that makes its command's id of it
@@ -141,8 +145,8 @@ locked as (
         case m.verdict when 'queued' then 'queued' when 'later' then 'waiting' when 'waiting' then 'waiting'
             else 'cancelled' end as target
     from movable m
-    join grns.tasks t on t.id = m.id
-    where t.last_message_id = m.led_here
+    join grns.tasks t on t.ctid = m.place
+    where t.id = m.id and t.last_message_id = m.led_here
     order by t.id
     for no key update of t skip locked
 ),
@@ -159,7 +163,7 @@ moved as (
         uncounted_attempts = case l.was when 'cancelled' then t.attempt else t.uncounted_attempts end,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
-    where t.id = l.id
+    where t.ctid = l.place  -- no transaction moves a locked row
     returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.attempt, t.trace_id, t.status,
         t.waits_for, t.next_attempt_at, l.event_id, l.led_here, l.was, l.verdict, l.why
 ),
