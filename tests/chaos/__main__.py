@@ -173,6 +173,7 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: Co
     states = ", ".join(f"{count:,} {state}" for state, count in report.states.most_common())
     console.print(f"{report.tasks:,} tasks: {states}")
     console.print(f"{report.executions:,} executions, {report.events:,} events and dead letters in the log")
+    console.print(f"{report.needy:,} tasks and workflows that need others")
     operations = ", ".join(f"{count:,} {state}" for state, count in report.operations.items()) or "none"
     console.print(f"bulk operations: {operations}; messages sent to a webhook: {report.deliveries:,}")
     repeated = ", ".join(f"{count:,} {why}" for why, count in report.repeated.items()) or "none"
@@ -216,6 +217,7 @@ def _write(
         "states": dict(report.states),
         "executions": report.executions,
         "events": report.events,
+        "tasks_and_workflows_that_need_others": report.needy,
         "operations": dict(report.operations),
         "messages_sent_to_a_webhook": report.deliveries,
         "taken_away_and_explained": dict(report.repeated),

@@ -198,6 +198,36 @@ MUTANTS = (
         "tests/outbox/test_wave_publisher.py::test_messages_have_rows_of_one_subject_in_their_order",
     ),
     Mutant(
+        "queued while its needs are open", "storm", ("needs",),
+        (_sql("follow_log", "when c.met >= c.required then case", "when c.met + c.open >= c.required then case"),),
+        "daemon",
+    ),
+    Mutant(
+        "a need that is committed late and not looked at", "tests", ("['waiting'] == ['queued']",),
+        (_sql("follow_log", "where n.kind in ('evt.task.waiting', 'evt.workflow.started')", "where false"),),
+        "tests/workflows/test_needs.py::test_what_commits_after_its_need_has_ended_and_was_read_is_seen",
+    ),
+    Mutant(
+        "a follower that forgets what was locked", "tests", ("['waiting'] == ['queued']",),
+        (_sql("follow_log", "from movable m where m.id not in (select l.id from locked l)\n    on conflict", "from movable m where false\n    on conflict"),),
+        "tests/workflows/test_needs.py::test_another_one_does_what_was_left_over",
+    ),
+    Mutant(
+        "followed by one that leads no more", "tests", ("DID NOT RAISE",),
+        (_sql("follow_log", "l.epoch = $1", "l.epoch >= $1"), _sql("follow_log", "c.moves = $2", "c.moves >= $2")),
+        "tests/workflows/test_needs.py::test_one_that_leads_no_more_does_nothing",
+    ),
+    Mutant(
+        "a redrive that brings nothing back", "tests", ("['cancelled', ",),
+        (_sql("follow_log", "or (t.status = 'cancelled' and t.last_message_id = w.ended_by", "or (false and t.last_message_id = w.ended_by"),),
+        "tests/workflows/test_needs.py::test_a_redrive_brings_back_what_was_cancelled_for_it",
+    ),
+    Mutant(
+        "the next time counted from now", "tests", ("assert",),
+        (Edit("grns/schedules/scheduler.py", "one.rhythm, one.next_at, self.now, catch_up", "one.rhythm, self.now, self.now, catch_up"),),
+        "tests/schedules/test_scheduler.py::test_what_was_missed_is_one_row",
+    ),
+    Mutant(
         "answers of a batch that slip by one", "storm", ("wrong outcome", "stale write"),
         (Edit("grns/worker/finishes.py", "[finish.outcome.result for finish in finishes],",
               "[finish.outcome.result for finish in [*finishes[1:], finishes[0]]],"),),

@@ -118,6 +118,7 @@ class Report:
     events: int = 0
     excused: int = 0
     deliveries: int = 0
+    needy: int = 0
     operations: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
     violations: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in VIOLATIONS})
@@ -219,6 +220,7 @@ class Checker:
         await connection.close()
         self.report.tasks = len(self._tasks)
         self.report.events = len(self._messages)
+        self.report.needy = len(self.graphs.waits)
         self.report.states.update(row["status"] for row in self._tasks.values())
 
     def _read_stage(self) -> None:
