@@ -21,8 +21,8 @@ from grns.postgres.database import Database
 from grns.telemetry.service_signals import ServiceStarted, TickFailed
 from grns.telemetry.task_signals import CommandCrashed, CommandHandled, RequestWindowFull
 from tests.fuzz.inputs import BUNCH, bunch
-from tests.gateway.test_task_command import ACCEPTED, reason_of
-from tests.support.bad_input import encoded
+from tests.gateway.test_task_command import reason_of
+from tests.support.bad_input import ACCEPTED, encoded
 from tests.support.commands import (
     ANSWER_SECONDS,
     ASK_CANCEL,
