@@ -60,7 +60,11 @@ class Janitor(PeriodicService):
             "expired_messages": self._expire_messages,
             **{
                 rule.name: partial(
-                    self._delete, rule.table or rule.name, rule.statement, rule.days(settings) * DAY_SECONDS
+                    self._delete,
+                    rule.table or rule.name,
+                    rule.statement,
+                    rule.days(settings) * DAY_SECONDS,
+                    page=rule.rows,
                 )
                 for rule in RULES
             },
@@ -118,15 +122,15 @@ class Janitor(PeriodicService):
     async def _end_pauses(self) -> bool:
         return self._note_deleted("pauses", await pauses.end_lapsed(self.database, _PAGE))
 
-    async def _delete(self, table: str, statement: str, *retention_seconds: float) -> bool:
+    async def _delete(self, table: str, statement: str, *retention_seconds: float, page: int = _PAGE) -> bool:
         """Delete one page of rows past their retention; True if the page was full."""
-        rows = await self.database.run(statement, _PAGE, *retention_seconds)
-        return self._note_deleted(table, len(rows))
+        rows = await self.database.run(statement, page, *retention_seconds)
+        return self._note_deleted(table, len(rows), page)
 
-    def _note_deleted(self, table: str, rows: int) -> bool:
+    def _note_deleted(self, table: str, rows: int, page: int = _PAGE) -> bool:
         if rows:
             self.emit(RowsDeleted(table, rows))
-        return rows >= _PAGE
+        return rows >= page
 
     async def _expire_messages(self) -> bool:
         """Delete one page of the open messages beyond their bound; True if more may be left.

@@ -21,6 +21,7 @@ from grns.telemetry.signal import Emit
 
 DAY_SECONDS = 86_400.0
 _PAGE = 1000
+_FEW = 20  # workflows, each with up to 10,000 needs
 _STEP_SECONDS = 0.25
 _WALK_EVERY_SECONDS = 3600.0
 _HTTP_WORKER_DAYS = 1 / 24
@@ -37,6 +38,7 @@ class RetentionRule:
     days: Callable[[JanitorSettings], float]
     condition: str = "true"
     table: str = ""  # the rule's name by default
+    rows: int = _PAGE  # of a page
 
     def __post_init__(self) -> None:
         compose(
@@ -77,6 +79,7 @@ RULES = (
         "ended_at",
         lambda days: days.task_retention_days,
         f"o.status = 'succeeded' and {_UNNEEDED}",
+        rows=_FEW,
     ),
     RetentionRule(
         "failed_workflows",
@@ -84,6 +87,7 @@ RULES = (
         lambda days: days.dead_retention_days,
         f"o.status = 'failed' and {_UNNEEDED}",
         table="workflows",
+        rows=_FEW,
     ),
     RetentionRule("schedule_runs", "decided_at", lambda days: days.log_retention_days),
     RetentionRule("webhook_deliveries", "created_at", lambda days: days.webhook_retention_days),

@@ -6,19 +6,20 @@ writes down each decision and sets the next times: each time is decided once, or
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from grns.errors import InvalidInputError
+from grns.errors import ConflictError, ContendedError, InvalidInputError
 from grns.model.json import Limits
 from grns.model.submission import Need, submission
 from grns.model.task import TERMINAL
 from grns.nats import JetStream
 from grns.postgres import audit_log
-from grns.postgres.database import Connection, Database, Row, run
+from grns.postgres.database import Connection, Database, run
 from grns.runtime.service import PeriodicService
 from grns.schedules.model import RunOutcome, Schedule
 from grns.schedules.service import schedule_of
@@ -33,7 +34,7 @@ _ACTOR = "schedule"
 
 @dataclass(slots=True)
 class Decision:
-    """What becomes of one time that is due."""
+    """What becomes of one time that is due. A task `waits` for the one before where both may not run."""
 
     schedule: Schedule
     due_at: datetime
@@ -41,7 +42,7 @@ class Decision:
     reason: str | None = None
     task_id: str | None = None
     missed: int | None = None
-    prepared: Prepared | None = None
+    waits: bool = False
 
 
 @dataclass(slots=True)
@@ -54,15 +55,10 @@ class DueSchedule:
     last_waits_for: str | None
     next_at: datetime | None = None
 
-    @classmethod
-    def of(cls, row: Row) -> DueSchedule:
-        """Return the row as one."""
-        return cls(schedule_of(row), row["now"], row["last_status"], row["last_waits_for"])
-
-    def decide(self, limits: Limits) -> list[Decision]:
+    def decide(self) -> list[Decision]:
         """Return what becomes of each time that is due, and set the next one.
 
-        Raises InvalidInputError if its rhythm or its task cannot be.
+        Raises InvalidInputError, or an error of arithmetic, if it has no times.
         """
         one = self.schedule
         found = due(
@@ -72,20 +68,102 @@ class DueSchedule:
         decisions = []
         if found.missed is not None:
             decisions.append(Decision(one, found.missed.last_at, "missed", "late", missed=found.missed.count))
-        before, is_running = one.last_task_id, self.last_status not in (None, *TERMINAL)
+        is_running = self.last_status not in (None, *TERMINAL)
         is_waiting = self.last_waits_for == "tasks"
         for due_at in found.submit:
             if is_running and (one.overlap == "skip" or (one.overlap == "queue_one" and is_waiting)):
-                decisions.append(Decision(one, due_at, "skipped", "overlap", before))
+                decisions.append(Decision(one, due_at, "skipped", "overlap"))
                 continue
-            needs = [before] if is_running and one.overlap == "queue_one" and before is not None else []
-            prepared = _prepare(one, due_at, needs, limits)
-            decisions.append(Decision(one, due_at, "submitted", task_id=prepared.id, prepared=prepared))
-            before, is_running, is_waiting = prepared.id, True, bool(needs)
+            is_waiting = is_running and one.overlap == "queue_one"
+            decisions.append(Decision(one, due_at, "submitted", waits=is_waiting))
+            is_running = True
         return decisions
 
 
-def _prepare(schedule: Schedule, due_at: datetime, needs: Sequence[str], limits: Limits) -> Prepared:
+@dataclass(slots=True, kw_only=True, eq=False)
+class Scheduler(PeriodicService):
+    """Decides in batches. What cannot be done for one schedule is undone for it alone."""
+
+    database: Database
+    transport: JetStream
+    limits: Limits
+    name: str = "scheduler"
+    tick_seconds: float = 0.5
+
+    async def tick(self) -> float:
+        """Decide about one batch of schedules that are due."""
+        decided: list[Decision] = []
+        submitted: list[Prepared] = []
+        paused: list[tuple[Schedule, str]] = []
+        async with self.database.transaction() as connection:
+            found = await _read(connection)
+            for one in found:
+                try:
+                    async with connection.transaction():
+                        decisions = await asyncio.to_thread(one.decide)
+                        prepared = await _submit(connection, decisions, self.limits)
+                        await _note(connection, decisions, one)
+                except ContendedError:
+                    continue  # another session holds the key of its task: later
+                except (InvalidInputError, ArithmeticError, ValueError) as error:
+                    paused.append((one.schedule, await _pause(connection, one.schedule, error)))
+                else:
+                    decided += decisions
+                    submitted += prepared
+        for schedule, reason in paused:
+            self.emit(SchedulePaused(schedule.workspace, schedule.name, reason))
+        if decided:
+            lateness = max((one.now - one.schedule.next_at).total_seconds() for one in found)
+            self.emit(SchedulesDecided(Counter[str](one.outcome for one in decided), lateness))
+            await announce(self.transport, submitted)
+        return 0.0 if len(found) == _BATCH else self.tick_seconds
+
+
+async def _read(connection: Connection) -> list[DueSchedule]:
+    """Lock schedules that are due; their last tasks are read after that, as they are now."""
+    rows = await run(connection, "due_schedules", _BATCH)
+    schedules = [schedule_of(row) for row in rows]
+    ids = [one.last_task_id for one in schedules if one.last_task_id is not None]
+    last = {row["id"]: row for row in await run(connection, "read_last_tasks", ids)} if ids else {}
+    found = []
+    for row, schedule in zip(rows, schedules, strict=True):
+        task = last.get(schedule.last_task_id)
+        status, waits_for = (task["status"], task["waits_for"]) if task else (None, None)
+        found.append(DueSchedule(schedule, row["now"], status, waits_for))
+    return found
+
+
+async def _submit(connection: Connection, decisions: Sequence[Decision], limits: Limits) -> list[Prepared]:
+    """Submit the tasks of one schedule, one after the other, and return them.
+
+    A key that another task has makes a decision `skipped`.
+    """
+    submitted = []
+    for one in decisions:
+        before = one.schedule.last_task_id
+        if one.outcome == "skipped":
+            one.task_id = before
+        if one.outcome != "submitted":
+            continue
+        prepared = _prepare(one.schedule, one.due_at, before if one.waits else None, limits)
+        statement, arguments = call([prepared], _ACTOR)
+        try:
+            async with connection.transaction():
+                (answer,) = answers([prepared], await run(connection, statement, *arguments))
+        except ConflictError as error:
+            answer = error
+        if isinstance(answer, Submitted):
+            one.task_id = answer.id
+            one.schedule = replace(one.schedule, last_task_id=answer.id)
+            for other in decisions:
+                other.schedule = one.schedule
+            submitted.append(prepared)
+        else:
+            one.outcome, one.reason = "skipped", "key_taken"
+    return submitted
+
+
+def _prepare(schedule: Schedule, due_at: datetime, before: str | None, limits: Limits) -> Prepared:
     fields = submission(
         task_type=schedule.task_type,
         agent_type=schedule.agent_type,
@@ -94,103 +172,42 @@ def _prepare(schedule: Schedule, due_at: datetime, needs: Sequence[str], limits:
         priority=schedule.priority,
         max_attempts=schedule.max_attempts,
         idempotency_key=f"schedule/{schedule.name}/{due_at:%Y-%m-%dT%H:%M:%S.%fZ}",
-        needs=tuple(Need(task=one, outcome="end") for one in needs),
+        needs=() if before is None else (Need(task=before, outcome="end"),),
     )
     return prepare(fields, limits)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Scheduler(PeriodicService):
-    """Decides in batches."""
-
-    database: Database
-    transport: JetStream
-    limits: Limits
-    name: str = "scheduler"
-    tick_seconds: float = 0.5
-    _paused: list[tuple[Schedule, str]] = field(default_factory=list, init=False)
-
-    async def tick(self) -> float:
-        """Decide about one batch of schedules that are due."""
-        async with self.database.transaction() as connection:
-            found = [DueSchedule.of(row) for row in await run(connection, "due_schedules", _BATCH)]
-            decisions = await self._decide(connection, found) if found else []
-        paused, self._paused = self._paused, []
-        for schedule, reason in paused:
-            self.emit(SchedulePaused(schedule.workspace, schedule.name, reason))
-        if decisions:
-            submitted = [one.prepared for one in decisions if one.prepared is not None]
-            lateness = max((one.now - one.schedule.next_at).total_seconds() for one in found)
-            outcomes = Counter[str](one.outcome for one in decisions)
-            self.emit(SchedulesDecided(outcomes, lateness))
-            await announce(self.transport, submitted)
-        return 0.0 if len(found) == _BATCH else self.tick_seconds
-
-    async def _decide(self, connection: Connection, found: Sequence[DueSchedule]) -> list[Decision]:
-        decisions: list[Decision] = []
-        for one in found:
-            try:
-                decisions += one.decide(self.limits)
-            except InvalidInputError as error:
-                await self._pause_schedule(connection, one.schedule, str(error))
-        await _submit(connection, decisions)
-        await _note(connection, decisions, [one for one in found if one.next_at is not None])
-        return decisions
-
-    async def _pause_schedule(self, connection: Connection, schedule: Schedule, reason: str) -> None:
-        """Pause what cannot be decided, as a schedule in a time zone that this machine does not know."""
-        reason = reason[:500]
-        await run(connection, "pause_schedule", schedule.workspace, schedule.name, "grns", reason)
-        payload = {
-            "schedule": schedule.name, "when": schedule.when, "task_type": schedule.task_type,
-            "agent_type": schedule.agent_type, "reason": reason,
-        }  # fmt: skip
-        await audit_log.note(
-            connection, workspace=schedule.workspace, kind="evt.schedule.paused", actor=None, payload=payload
-        )
-        self._paused.append((schedule, reason))
-
-
-async def _submit(connection: Connection, decisions: Sequence[Decision]) -> None:
-    """Submit the tasks. A key that another task has makes a decision `skipped`."""
-    wanted = [one for one in decisions if one.prepared is not None]
-    alone = [[one] for one in wanted if one.prepared is not None and one.prepared.submission.needs]
-    together = [one for one in wanted if one.prepared is not None and not one.prepared.submission.needs]
-    for batch in [together, *alone] if together else alone:
-        prepared = [one.prepared for one in batch if one.prepared is not None]
-        statement, arguments = call(prepared, _ACTOR)
-        for one, answer in zip(
-            batch, answers(prepared, await run(connection, statement, *arguments)), strict=True
-        ):
-            if isinstance(answer, Submitted):
-                one.task_id = answer.id
-            else:
-                one.outcome, one.reason, one.task_id, one.prepared = "skipped", "key_taken", None, None
-
-
-async def _note(connection: Connection, decisions: Sequence[Decision], found: Sequence[DueSchedule]) -> None:
-    """Write down the decisions, with an event for each, and the next times."""
-    last = {
-        (one.schedule.workspace, one.schedule.name): one for one in decisions if one.outcome == "submitted"
-    }
-    lasts = [last.get((one.schedule.workspace, one.schedule.name)) for one in found]
+async def _note(connection: Connection, decisions: Sequence[Decision], found: DueSchedule) -> None:
+    """Write down the decisions about one schedule, with an event for each, and its next time."""
+    schedule = found.schedule
+    last = next((one for one in reversed(decisions) if one.outcome == "submitted"), None)
     await run(
-        connection, "note_runs",
-        [one.schedule.workspace for one in decisions], [one.schedule.name for one in decisions],
-        [one.due_at for one in decisions], [one.outcome for one in decisions],
-        [one.reason for one in decisions], [one.task_id for one in decisions],
-        [one.missed for one in decisions],
-        [one.schedule.workspace for one in found], [one.schedule.name for one in found],
-        [one.next_at for one in found], [one and one.due_at for one in lasts],
-        [one and one.task_id for one in lasts],
+        connection, "note_runs", schedule.workspace, schedule.name, [one.due_at for one in decisions],
+        [one.outcome for one in decisions], [one.reason for one in decisions],
+        [one.task_id for one in decisions], [one.missed for one in decisions], found.next_at,
+        last and last.due_at, last and last.task_id,
     )  # fmt: skip
     for one in decisions:
         payload: dict[str, Any] = {
-            "schedule": one.schedule.name, "due_at": one.due_at, "task_type": one.schedule.task_type,
-            "agent_type": one.schedule.agent_type, "task_id": one.task_id, "reason": one.reason,
+            "schedule": schedule.name, "due_at": one.due_at, "task_type": schedule.task_type,
+            "agent_type": schedule.agent_type, "task_id": one.task_id, "reason": one.reason,
             "missed": one.missed,
         }  # fmt: skip
         await audit_log.note(
-            connection, workspace=one.schedule.workspace, kind=f"evt.schedule.{one.outcome}", actor=None,
+            connection, workspace=schedule.workspace, kind=f"evt.schedule.{one.outcome}", actor=None,
             payload=payload,
         )  # fmt: skip
+
+
+async def _pause(connection: Connection, schedule: Schedule, error: Exception) -> str:
+    """Pause what cannot be decided, as a schedule in a time zone that this machine does not know."""
+    reason = str(error)[:500]
+    await run(connection, "pause_schedule", schedule.workspace, schedule.name, "grns", reason)
+    payload = {
+        "schedule": schedule.name, "when": schedule.when, "task_type": schedule.task_type,
+        "agent_type": schedule.agent_type, "reason": reason,
+    }  # fmt: skip
+    await audit_log.note(
+        connection, workspace=schedule.workspace, kind="evt.schedule.paused", actor=None, payload=payload
+    )
+    return reason

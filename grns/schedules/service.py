@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from grns.errors import InvalidInputError, NotFoundError
+from grns.errors import ContendedError, InvalidInputError, NotFoundError
 from grns.model.json import Limits, dumps, loads_stored
 from grns.postgres import audit_log
 from grns.postgres.database import Connection, Database, Row, Session, build, run
@@ -83,9 +83,11 @@ async def resume(database: Database | Session, name: str, *, workspace: str, act
         if found.paused_at is None:
             return found
         (following,) = found.next_times(1, after=await _now(connection))
-        for row in await run(connection, "resume_schedule", workspace, name, following):
-            found = schedule_of(row)
-            await _note(connection, "evt.schedule.resumed", found, actor)
+        rows = await run(connection, "resume_schedule", workspace, name, following, found.version)
+        if not rows:
+            raise ContendedError(f"schedule {name} was changed at the same moment: try again")
+        found = schedule_of(rows[0])
+        await _note(connection, "evt.schedule.resumed", found, actor)
     return found
 
 

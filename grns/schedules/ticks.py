@@ -101,7 +101,7 @@ def due(rhythm: Rhythm, next_at: datetime, now: datetime, *, catch_up: CatchUp, 
     `latest` submits a task for the last time in the window, `all` for each (100 at most), `none` for the last
     one if it is less than a minute ago.
     """
-    window = timedelta(seconds=min(window_seconds, _LATE_SECONDS) if catch_up == "none" else window_seconds)
+    window = timedelta(seconds=_LATE_SECONDS if catch_up == "none" else max(window_seconds, _LATE_SECONDS))
     if rhythm.every_seconds is not None:  # what would be left out in any case is not gone through
         most = _MOST_CAUGHT_UP if catch_up == "all" else 1
         window = min(window, timedelta(seconds=(most + 1) * rhythm.every_seconds))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from grns.errors import InvalidInputError
 from grns.model.json import Limits
 from grns.postgres.database import Database
 from grns.schedules import service
@@ -28,12 +29,6 @@ class DeclaredSchedule:
         spec = self._spec("worker")
         Rhythm(spec.cron, spec.every_seconds, spec.time_zone, datetime.now(UTC))
 
-    @property
-    def name(self) -> str:
-        """The name of the schedule."""
-        name: str = self.fields["name"]
-        return name
-
     def spec(self) -> ScheduleSpec:
         """Return the schedule, whose pool is known once all pools are included."""
         return self._spec(self.handler.agent_type)
@@ -43,13 +38,19 @@ class DeclaredSchedule:
             task_type=self.handler.task_type,
             agent_type=agent_type,
             payload=self.handler.signature.payload_text(self.payload),
-            **self.fields,
+            **(self.fields | {"name": self.fields["name"] or f"{agent_type}-{self.handler.task_type}"}),
         )
 
 
 async def put_declared(
     database: Database, declared: Sequence[DeclaredSchedule], *, workspace: str, actor: str, limits: Limits
 ) -> None:
-    """Put schedules in place. One that is paused stays so, and one that is no longer declared stays."""
-    for one in declared:
-        await service.put(database, one.spec(), workspace=workspace, actor=actor, limits=limits)
+    """Put schedules in place. One that is paused stays so, and one that is no longer declared stays.
+
+    Raises InvalidInputError if two have one name.
+    """
+    specs = {one.spec().name: one.spec() for one in declared}
+    if len(specs) < len(declared):
+        raise InvalidInputError("bad_schedule", "two schedules of the pool have one name: give one a name=")
+    for spec in specs.values():
+        await service.put(database, spec, workspace=workspace, actor=actor, limits=limits)

@@ -237,13 +237,13 @@ class Pool:
             fields: minute, hour, day, month, day of the week, as of cron.
             time_zone: by whose clocks. What the clocks leave out runs when they have moved on; what comes
                 twice runs once.
-            name: name of the schedule. Defaults to the task type.
+            name: name of the schedule. Defaults to `POOL-TASK_TYPE`.
             payload: payload of each task.
             priority, max_attempts: as of `Client.submit`.
             overlap: while the task before has not ended, `skip` submits none, `queue_one` submits one that
                 waits for its end, `allow` submits one.
             catch_up: of the times that were missed, `latest` submits a task for the last one, `all` for each
-                (100 at most), `none` for none.
+                (100 at most, and as `overlap` allows), `none` for none.
             window: how long ago a missed time may be, in seconds or as a `timedelta`, at most 7 days.
 
         Raises:
@@ -322,11 +322,7 @@ class Pool:
         def declare(handler: HandlerT) -> HandlerT:
             if not isinstance(handler, Handler):
                 raise InvalidInputError("bad_schedule", "write the schedule above @pool.task, not below it")
-            name = fields["name"] or handler.task_type
-            *_, root = self.lineage()
-            if name in [one.name for one in root.schedules]:
-                raise InvalidInputError("bad_schedule", f"the pool has a schedule {name!r}: give it a name=")
-            self._schedules.append(DeclaredSchedule(handler, payload, {**fields, "name": name}))
+            self._schedules.append(DeclaredSchedule(handler, payload, fields))
             return handler
 
         return declare

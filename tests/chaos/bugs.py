@@ -209,7 +209,7 @@ MUTANTS = (
     ),
     Mutant(
         "a follower that forgets what was locked", "tests", ("['waiting'] == ['queued']",),
-        (_sql("follow_log", "from movable m where m.id not in (select l.id from locked l)\n    on conflict", "from movable m where false\n    on conflict"),),
+        (_sql("follow_log", "from movable m where m.id not in (select v.id from moved v)\n    on conflict", "from movable m where false\n    on conflict"),),
         "tests/workflows/test_needs.py::test_another_one_does_what_was_left_over",
     ),
     Mutant(

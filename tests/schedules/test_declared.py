@@ -55,7 +55,7 @@ async def test_a_worker_puts_the_schedules_of_its_pool_in_place(shared: Database
     page = await store.list_schedules(shared, workspace="default", limit=10)
     often, report = page.rows
     assert (report.name, report.agent_type, report.when) == (
-        "write_report",
+        "reports-write_report",
         "reports",
         "0 * * * * Europe/Vienna",
     )
@@ -66,18 +66,18 @@ async def test_a_worker_puts_the_schedules_of_its_pool_in_place(shared: Database
         1,
         {"days": 2},
     )
-    await let_be_due(shared, name="write_report")
+    await let_be_due(shared, name="reports-write_report")
     await scheduler(shared).tick()
-    assert await runs(shared, "write_report") == [("submitted", None)]
+    assert await runs(shared, "reports-write_report") == [("submitted", None)]
 
 
 async def test_another_start_changes_only_what_is_different(shared: Database) -> None:
     await declare(shared, pool_of())
     before = await store.read(shared, "often", workspace="default")
-    await store.pause(shared, "write_report", workspace="default", actor="ann")
+    await store.pause(shared, "reports-write_report", workspace="default", actor="ann")
     await declare(shared, pool_of("30 * * * *"))
     assert await store.read(shared, "often", workspace="default") == before
-    report = await store.read(shared, "write_report", workspace="default")
+    report = await store.read(shared, "reports-write_report", workspace="default")
     assert (report.cron, report.paused_by) == ("30 * * * *", "ann")
     await declare(shared, grns.Pool("reports"))
     assert len((await store.list_schedules(shared, workspace="default", limit=10)).rows) == 2
@@ -92,7 +92,7 @@ async def test_schedules_of_included_pools_have_the_pool_around(shared: Database
 
     outer.include(inner)
     await declare(shared, outer)
-    assert (await store.read(shared, "sweep", workspace="default")).agent_type == "outer"
+    assert (await store.read(shared, "outer-sweep", workspace="default")).agent_type == "outer"
 
 
 def broken_cron(pool: grns.Pool) -> None:
@@ -111,15 +111,6 @@ def wrong_order(pool: grns.Pool) -> None:
     async def handler() -> None: ...
 
 
-def twice(pool: grns.Pool) -> None:
-    """Declare two of one name."""
-
-    @pool.every(60)
-    @pool.every(90)
-    @pool.task
-    async def handler() -> None: ...
-
-
 def wrong_payload(pool: grns.Pool) -> None:
     """Declare a payload that the handler does not take."""
 
@@ -133,13 +124,24 @@ def wrong_payload(pool: grns.Pool) -> None:
     [
         (broken_cron, "cron"),
         (wrong_order, "above @pool.task"),
-        (twice, "give it a name="),
         (wrong_payload, "payload.days"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_declared(declare_it: Any, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
         declare_it(grns.Pool("reports"))
+
+
+async def test_two_schedules_of_one_name_are_refused(shared: Database) -> None:
+    pool = grns.Pool("reports")
+
+    @pool.every(60)
+    @pool.every(90)
+    @pool.task
+    async def handler() -> None: ...
+
+    with pytest.raises(InvalidInputError, match="one name"):
+        await declare(shared, pool)
 
 
 async def test_a_client_creates_and_deletes_schedules(shared: Database, client: Client) -> None:

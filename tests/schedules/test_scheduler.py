@@ -20,7 +20,7 @@ from grns.schedules.model import Schedule, schedule_spec
 from grns.schedules.scheduler import Scheduler
 from tests.support.followers import begin_here, follow
 from tests.support.harness import settings_for
-from tests.support.store import claim, fetch, finish, row_of
+from tests.support.store import claim, fetch, finish, row_of, stranger
 
 _WHO = {"workspace": "default", "actor": "tests"}
 
@@ -172,6 +172,53 @@ async def test_a_key_that_another_task_has_is_no_fault(shared: Database) -> None
     assert await runs(shared) == [("skipped", "key_taken")]
 
 
+@pytest.mark.parametrize("catch_up", ["latest", "all"])
+async def test_a_taken_key_holds_up_neither_later_times_nor_other_schedules(
+    shared: Database, catch_up: str
+) -> None:
+    await put(shared, overlap="queue_one", catch_up=catch_up)
+    await put(shared, "other")
+    await let_be_due(shared, hours=1)
+    await scheduler(shared).tick()
+    await fetch(shared, "delete from grns.schedule_runs")
+    hour = await let_be_due(shared)
+    await let_be_due(shared, name="other")
+    await fetch(shared, "update grns.tasks set idempotency_key = null")
+    key = f"schedule/hourly/{hour.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    await fetch(shared, "select grns.submit_task('stolen', idempotency_key => $1)", key)
+    await scheduler(shared).tick()
+    last = [("skipped", "overlap")] if catch_up == "all" else [("skipped", "key_taken")]
+    assert await runs(shared) == last
+    assert await runs(shared, "other") == [("submitted", None)]
+
+
+async def test_a_key_that_a_stranger_holds_is_left_for_later(shared: Database) -> None:
+    await put(shared)
+    await put(shared, "other")
+    hour = await let_be_due(shared)
+    await let_be_due(shared, name="other")
+    key = f"schedule/hourly/{hour.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    async with stranger(shared) as connection:
+        await connection.execute("select grns.submit_task('held', idempotency_key => $1)", key)
+        await scheduler(shared).tick()
+        assert (await runs(shared), await runs(shared, "other")) == ([], [("submitted", None)])
+        await connection.execute("rollback")
+    await scheduler(shared).tick()
+    assert await runs(shared) == [("submitted", None)]
+
+
+@pytest.mark.parametrize("change", ["time_zone = 'Europe/Nowhere'", "payload = '[]'", "cron = '0 0 30 2 *'"])
+async def test_a_row_that_cannot_be_is_paused_and_holds_up_no_other(shared: Database, change: str) -> None:
+    await put(shared)
+    await put(shared, "lost")
+    await let_be_due(shared)
+    await let_be_due(shared, name="lost")
+    await fetch(shared, f"update grns.schedules set {change} where name = 'lost'")
+    await scheduler(shared).tick()
+    assert len(await tasks(shared)) == 1
+    assert (await store.read(shared, "lost", workspace="default")).pause_reason
+
+
 async def test_a_paused_schedule_waits_and_catches_nothing_up(shared: Database) -> None:
     await put(shared)
     paused = await store.pause(shared, "hourly", reason="holidays", **_WHO)
@@ -185,18 +232,6 @@ async def test_a_paused_schedule_waits_and_catches_nothing_up(shared: Database) 
     await scheduler(shared).tick()
     assert (await tasks(shared), await runs(shared)) == ([], [])
     assert (await store.resume(shared, "hourly", **_WHO)).version == resumed.version
-
-
-async def test_what_cannot_be_decided_is_paused_and_holds_up_no_other(shared: Database) -> None:
-    await put(shared)
-    await put(shared, "lost")
-    await let_be_due(shared)
-    await let_be_due(shared, name="lost")
-    await fetch(shared, "update grns.schedules set time_zone = 'Europe/Nowhere' where name = 'lost'")
-    await scheduler(shared).tick()
-    assert len(await tasks(shared)) == 1
-    lost = await store.read(shared, "lost", workspace="default")
-    assert "Europe/Nowhere" in (lost.pause_reason or "")
 
 
 async def test_putting_the_same_again_changes_nothing(shared: Database) -> None:

@@ -113,7 +113,7 @@ async def test_schedules(fleet: Fleet, database: Database, broker: LocalNats, tm
             return [one.name for one in (await client.schedules.list()).rows]
 
         await eventually(declared)
-        assert await declared() == ["sweep_files", "write_report"]
+        assert await declared() == ["reports-sweep_files", "reports-write_report"]
         await nightly.put(client)
         async with database.connection() as connection:
             await connection.execute(
@@ -125,7 +125,7 @@ async def test_schedules(fleet: Fleet, database: Database, broker: LocalNats, tm
             return None not in done
 
         await eventually(submitted)
-        report = await client.schedules.get("write_report")
+        report = await client.schedules.get("reports-write_report")
         assert (await client.wait(report.last_task_id or "", timeout=LIMIT_SECONDS)).result == 1
 
 

@@ -1,14 +1,12 @@
--- Writes down what was decided about times that were due, and sets the next times of their schedules.
--- $1 workspaces, $2 names, $3 times, $4 outcomes, $5 reasons, $6 tasks, $7 how many were missed;
--- $8 workspaces, $9 names, $10 next times, $11 times of the last tasks, $12 the last tasks (null: as they were)
+-- Writes down what was decided about the times of a schedule, and sets its next one. $1 workspace, $2 name; $3 times,
+-- $4 outcomes, $5 reasons, $6 tasks, $7 how many were missed; $8 next time, $9 time of the last task, $10 the last task
+-- (null: as they were)
 with noted as (
     insert into grns.schedule_runs (workspace, name, due_at, outcome, reason, task_id, missed)
-    select * from unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::integer[])
+    select $1, $2, n.*
+    from unnest($3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::integer[]) as n
     on conflict do nothing
 )
 update grns.schedules s
-set next_at = n.next_at, last_due_at = coalesce(n.last_due_at, s.last_due_at),
-    last_task_id = coalesce(n.last_task_id, s.last_task_id)
-from unnest($8::text[], $9::text[], $10::timestamptz[], $11::timestamptz[], $12::text[])
-    as n (workspace, name, next_at, last_due_at, last_task_id)
-where s.workspace = n.workspace and s.name = n.name
+set next_at = $8, last_due_at = coalesce($9, s.last_due_at), last_task_id = coalesce($10, s.last_task_id)
+where s.workspace = $1 and s.name = $2

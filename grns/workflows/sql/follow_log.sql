@@ -163,7 +163,7 @@ moved as (
         uncounted_attempts = case l.was when 'cancelled' then t.attempt else t.uncounted_attempts end,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
-    where t.ctid = l.place  -- no transaction moves a locked row
+    where t.ctid = l.place  -- what was changed before it was locked is not found here, and tried again
     returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.attempt, t.trace_id, t.status,
         t.waits_for, t.next_attempt_at, l.event_id, l.led_here, l.was, l.verdict, l.why
 ),
@@ -198,13 +198,13 @@ logged as (
 ),
 postponed as (
     insert into grns.follow_later (task_id)
-    select m.id from movable m where m.id not in (select l.id from locked l)
+    select m.id from movable m where m.id not in (select v.id from moved v)
     on conflict do nothing
 ),
 settled as (
     delete from grns.follow_later f
     using held
-    where f.task_id not in (select m.id from movable m) or f.task_id in (select l.id from locked l)
+    where f.task_id not in (select m.id from movable m) or f.task_id in (select v.id from moved v)
 ),
 cursor as (
     update grns.follow_cursor c
@@ -216,7 +216,7 @@ cursor as (
     where c.id = 1 and c.moves = $2 and (select count(*) from ends) < $11
 )
 select pg_current_xact_id()::text::bigint as xid, (select count(*) from ends) >= $11 as has_more,
-    (select count(*) from movable) - (select count(*) from locked) as postponed,
+    (select count(*) from movable) - (select count(*) from moved) as postponed,
     exists (select from grns.tasks t where t.waits_for = 'tasks')
         or exists (select from grns.workflows k where k.ended_at is null) as is_needed,
     m.id, m.workspace, m.agent_type

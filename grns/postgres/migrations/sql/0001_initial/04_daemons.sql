@@ -27,11 +27,12 @@ create table grns.relay_cursor (
 insert into grns.relay_cursor default values;
 
 -- Wakes the relay when this transaction commits, for whom nothing else does. Commits with a NOTIFY take turns: a relay
--- that is busy is not notified, and reads soon enough anyway. The function reads what tenants may not.
+-- that is busy is not notified, and reads soon enough anyway. Who prepares transactions for a two-phase commit, which
+-- Postgres refuses after a NOTIFY, sets grns.wake to off. The function reads what tenants may not.
 create function grns.wake_relay() returns void
 language plpgsql security definer set search_path = pg_catalog as $$
 begin
-    if exists (
+    if current_setting('grns.wake', true) is distinct from 'off' and exists (
         select from grns.relay_cursor c
         join grns.leases l on l.name = 'relay' and l.until > clock_timestamp()
         where c.id = 1 and c.is_idle

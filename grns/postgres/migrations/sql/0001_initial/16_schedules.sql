@@ -27,7 +27,8 @@ create table grns.schedules (
     updated_by     text not null,
     version        integer not null default 1,
     primary key (workspace, name),
-    constraint schedules_rhythm check (num_nonnulls(cron, every_seconds) = 1 and every_seconds >= 1),
+    constraint schedules_rhythm check (num_nonnulls(cron, every_seconds) = 1 and every_seconds between 1 and 31622400),
+    constraint schedules_window check (window_seconds between 0 and 604800),
     constraint schedules_overlap check (overlap in ('skip', 'queue_one', 'allow')),
     constraint schedules_catch_up check (catch_up in ('latest', 'all', 'none'))
 ) with (fillfactor = 70);
