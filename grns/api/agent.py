@@ -20,7 +20,7 @@ from grns.api.route import router
 from grns.errors import NotFoundError
 from grns.gateway.attempts import OpenDatabase
 from grns.gateway.claims import AssignedTask, WaitingWorker
-from grns.model import claim_token, subjects
+from grns.model import claim_token
 from grns.model.claim_token import ClaimToken, SigningKey
 from grns.model.json import dumps, loads_stored
 from grns.model.outcome import Outcome, Verb
@@ -347,6 +347,4 @@ async def _written(
     said: TokenRequest,
     write: Callable[[OpenDatabase, ClaimToken], Awaitable[str]],
 ) -> Answer:
-    status = await write(request_context.writing, await _verified(request_context, said))
-    await request_context.context.transport.nudge(subjects.FOLLOW_NUDGE)
-    return Answer({"status": status})
+    return Answer({"status": await write(request_context.writing, await _verified(request_context, said))})

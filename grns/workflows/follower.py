@@ -7,7 +7,6 @@ log, and whichever it reads last, it sees the other one, too.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ _ENDS = [kind for kind, status in STATUS_AFTER.items() if status in TERMINAL]
 _MOST_NEEDS = 2000
 # Between two readings without a nudge: while tasks wait for others, and while none does.
 _BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.25
-_LEAST_IDLE_SECONDS = 0.05  # between two readings in idle times, however often it is nudged
 _ASK_SECONDS = 1.0  # from one request to workers to tell of ends to the next
 # The sweep: how often, and for how long something must have been left undone.
 _SWEEP_SECONDS, _SWEPT_ROWS = 60.0, 1000
@@ -56,31 +54,15 @@ class TaskFollower(LogConsumer):
     _missed: MissedWaits = field(default_factory=MissedWaits, init=False)
     _swept_up_to: str = field(default="", init=False)
     _sweep_at: float = field(default=0.0, init=False)
-    _ticked_at: float = field(default=0.0, init=False)
-    _is_late: bool = field(default=False, init=False)
     _asked_at: float = field(default=-_ASK_SECONDS, init=False)
     _postponed: int = field(default=0, init=False)
 
     async def begin(self) -> None:
         """Subscribe to nudges of ends, and of tasks that need others."""
-        await self.transport.on_nudge(subjects.FOLLOW_NUDGE, self._hurry)
-
-    def _hurry(self) -> None:
-        """End the pause; while no task waits for others, not sooner than a while after the last reading."""
-        pause = self._ticked_at + _LEAST_IDLE_SECONDS - time.monotonic()
-        if self.tick_seconds == _BUSY_SECONDS or pause <= 0:
-            self.wake()
-        elif not self._is_late:
-            self._is_late = True
-            asyncio.get_running_loop().call_later(pause, self._wake_late)
-
-    def _wake_late(self) -> None:
-        self._is_late = False
-        self.wake()
+        await self.transport.on_nudge(subjects.FOLLOW_NUDGE, self.wake)
 
     async def tick(self) -> float:
         """Follow one batch, and send hints of what it has queued."""
-        self._ticked_at = time.monotonic()
         pause = await LogConsumer.tick(self)
         if self._cursor is not None and time.monotonic() >= self._sweep_at:
             await self.sweep()
