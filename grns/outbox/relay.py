@@ -1,4 +1,4 @@
-"""The relay: reads the event log, and has it published in order. No other service publishes.
+"""The relay: reads the event log, and has it published in order.
 
 One relay leads at a time: it holds a lease in Postgres, and stops sending by its own clock before another
 relay can hold it. Its progress is persisted about once a second; after a crash, rows published since then

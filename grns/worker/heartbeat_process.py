@@ -85,7 +85,7 @@ class HeartbeatProcess:
                 pass_fds=(self._table_descriptor, write_end),
             )
         except OSError as error:
-            raise UnavailableError(f"the heartbeat process's process cannot be started: {error}") from error
+            raise UnavailableError(f"the heartbeat process cannot be started: {error}") from error
         finally:
             os.close(write_end)
         try:
