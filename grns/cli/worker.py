@@ -183,7 +183,10 @@ def _import(module_name: str, target: str) -> ModuleType:
         raise missing from error
     except Exception as error:  # the user's module can raise anything
         broken = SettingsError(f"importing {module_name} raised {type(error).__name__}: {error}")
-        broken.add_note(f"python -c 'import {module_name}'")
+        is_django = type(error).__module__.startswith("django.")  # it is not set up
+        broken.add_note(
+            f"python manage.py grns_worker {target}" if is_django else f"python -c 'import {module_name}'"
+        )
         raise broken from error
 
 

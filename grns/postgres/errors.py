@@ -22,7 +22,7 @@ from grns.errors import (
 _DATA_CLASSES = ("22", "23", "54", "P0")
 # The statement was refused or undone as a whole; sent again, it may pass.
 _TRANSIENT = ("40001", "40P01", "55P03", "57014")
-_MISSING_SCHEMA = ("3F000", "42P01", "42883", "42703")
+MISSING_SCHEMA = ("3F000", "42P01", "42883", "42703")
 # No partition of the event log fits the row (a check without a name) until the janitor creates one.
 _NO_PARTITION = ("23514", "grns", "events", None)
 _BROKEN_TRANSACTION = "25P02"
@@ -62,8 +62,8 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
         )
     if state.startswith(_DATA_CLASSES):
         return InvalidInputError("refused_by_database", str(error)[:500])
-    if state in _MISSING_SCHEMA:
-        return UnusableError(f"the schema grns is missing or old ({error}): run `grns admin db upgrade`")
+    if state in MISSING_SCHEMA:
+        return missing_schema(error)
     if state in _LOGIN:
         return UnusableError(f"Postgres refuses: {error}")
     if state == _BROKEN_TRANSACTION:
@@ -76,6 +76,11 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
         return UnavailableError(f"Postgres has no room: {error}")
     # Connection failures, shutdowns, crashes: the commit may have happened.
     return OutcomeUnknownError(f"Postgres went away: {error}")
+
+
+def missing_schema(error: Exception) -> UnusableError:
+    """Return the error of a statement that names what the schema does not have."""
+    return UnusableError(f"the schema grns is missing or old ({error}): run `grns admin db upgrade`")
 
 
 def _from_driver(error: asyncpg.InterfaceError | asyncpg.InternalClientError) -> GrnsError:

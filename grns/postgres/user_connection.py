@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 
 from grns.errors import InvalidInputError
+from grns.postgres.errors import MISSING_SCHEMA, missing_schema
 from grns.postgres.statements import statement
 
 _COMMENT = re.compile(r"--.*")
@@ -31,7 +33,8 @@ async def fetch(connection: Any, name: str, arguments: Sequence[Any]) -> Sequenc
             "bad_connection", "connection is a pool: pass the connection whose transaction the task joins"
         )
     if hasattr(connection, "fetch"):
-        rows: Sequence[Any] = await connection.fetch(statement(name), *arguments)
+        with _explained():
+            rows: Sequence[Any] = await connection.fetch(statement(name), *arguments)
         return rows
     if _is_async(connection) and _is_session(connection):
         connection = await connection.connection()  # it lends its own
@@ -41,7 +44,8 @@ async def fetch(connection: Any, name: str, arguments: Sequence[Any]) -> Sequenc
             "connection must be asyncpg's, or an AsyncSession or AsyncConnection,"
             f" not {type(connection).__name__}; grns.sync.Client takes synchronous ones",
         )
-    result = await connection.exec_driver_sql(statement(name), tuple(arguments))
+    with _explained():
+        result = await connection.exec_driver_sql(statement(name), tuple(arguments))
     found: Sequence[Any] = result.mappings().all()
     return found
 
@@ -65,12 +69,25 @@ def fetch_sync(connection: Any, name: str, arguments: Sequence[Any]) -> Sequence
             f" not {type(connection).__name__}; grns.connect() takes asynchronous ones",
         )
     if hasattr(connection, "exec_driver_sql"):
-        found: Sequence[Mapping[str, Any]] = connection.exec_driver_sql(query, values).mappings().all()
+        with _explained():
+            found: Sequence[Mapping[str, Any]] = connection.exec_driver_sql(query, values).mappings().all()
         return found
-    with _cursor(connection) as cursor:
+    with _explained(), _cursor(connection) as cursor:
         cursor.execute(query, values)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn the error of any driver about a missing schema into that of grns; others stay as they are."""
+    try:
+        yield
+    except Exception as error:
+        causes = (error, error.__cause__, getattr(error, "orig", None))
+        if any(getattr(one, "sqlstate", None) in MISSING_SCHEMA for one in causes):
+            raise missing_schema(error) from error
+        raise
 
 
 def _cursor(connection: Any) -> Any:

@@ -61,12 +61,8 @@ class LocalContext(Context):
         self._local_lease.end(reason)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
-        """Open a transaction on the test's connection.
-
-        Raises:
-            InvalidInputError: the test passed none, or this attempt has already opened a transaction.
-        """
+    async def _transaction(self) -> AsyncIterator[Transaction]:
+        """Open a transaction on the test's connection. Raises InvalidInputError if the test passed none."""
         if self._connection is None:
             raise InvalidInputError(
                 "no_connection", "ctx.transaction() needs a connection: pass connection= to grns.testing"

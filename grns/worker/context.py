@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID, uuid4
 
 import structlog
@@ -58,6 +58,29 @@ class Transaction:
             result: a JSON value, a pydantic model or a dataclass.
         """
         self.result = jsonable(result)
+
+
+class _AsyncOnly(AbstractAsyncContextManager[Transaction]):
+    """Opens a transaction with `async with`; with a plain `with`, says what to do instead."""
+
+    def __init__(self, opened: AbstractAsyncContextManager[Transaction]) -> None:
+        self._opened = opened
+
+    async def __aenter__(self) -> Transaction:
+        return await self._opened.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._opened.__aexit__(*error)
+
+    def __enter__(self) -> NoReturn:
+        raise InvalidInputError(
+            "bad_handler",
+            "ctx.transaction() is for `async def` handlers: use `async with`. In a plain handler, such as one"
+            " that uses Django's ORM, write ctx.id into a unique column: a second run then changes nothing",
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Exist, so that `with` asks `__enter__`."""
 
 
 class Context:
@@ -185,15 +208,15 @@ class Context:
             task_id=self.id, task_type=self.task_type, attempt=self.attempt, trace_id=self.trace_id
         )
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
-        """Open a transaction whose commit also completes the task.
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction whose commit also completes the task, in an `async def` handler.
 
         Your writes and the outcome commit together or not at all. Errors after the block are logged; the
         outcome stays.
 
         Raises:
-            InvalidInputError: this attempt has already opened a transaction.
+            InvalidInputError: this attempt has already opened a transaction (`finished_already`), or it is
+                opened with a plain `with` (`bad_handler`).
             LeaseLostError: the lease is lost; everything is rolled back.
             UnavailableError: Postgres went away. Let it propagate: the attempt is given back and does not
                 count, unless the commit had succeeded.
@@ -203,6 +226,10 @@ class Context:
                 await tx.connection.execute("update orders set state = 'paid' where id = $1", order_id)
                 tx.complete({"order": order_id})
         """
+        return _AsyncOnly(self._transaction())
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Transaction]:
         self._enter_transaction()
         try:
             async with self._database.transaction() as connection:

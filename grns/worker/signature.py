@@ -21,6 +21,8 @@ from grns.worker.context import Context
 
 _CONTEXT_NAMES = ("ctx", "context")
 _PLAIN = (Any, NoneType, None, str, int, float, bool, dict, list, inspect.Parameter.empty)
+# What a payload cannot be: it is a JSON object.
+_NOT_OBJECTS = (str, bytes, int, float, complex, list, tuple, set, frozenset)
 _GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -72,12 +74,18 @@ class Signature:
                 self._context.append(parameter.name)
             elif takes_payload and self._payload is None:
                 self._payload, payload = parameter.name, annotation
-            elif parameter.default is parameter.empty:
+            elif parameter.kind is not parameter.KEYWORD_ONLY or parameter.default is parameter.empty:
                 raise _refused(
                     function,
                     f"nothing fills {parameter.name!r}: a handler takes one payload, a grns.Context, and"
-                    " parameters annotated with grns.Depends",
+                    " parameters annotated with grns.Depends; the fields of the payload are those of its model",
                 )
+        if isinstance(kind := get_origin(payload) or payload, type) and issubclass(kind, _NOT_OBJECTS):
+            raise _refused(
+                function,
+                f"{self._payload!r} is {kind.__name__}, and a payload is a JSON object: annotate it with dict,"
+                " a pydantic model, a dataclass or a TypedDict",
+            )
         is_any = payload in (None, Any, dict, dict[str, Any], inspect.Parameter.empty)
         self.payload = None if is_any else _adapter(function, payload)
         if (secret := _secret_in(payload, set())) is not None:

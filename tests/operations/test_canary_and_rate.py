@@ -115,7 +115,8 @@ async def test_a_single_task_is_its_own_canary(shared: Database) -> None:
     await batches.judge_canary(shared, await taken(shared), pause_seconds=0.0)
     moved = await step(shared)
     assert (moved and moved.state, moved and moved.tasks) == (State.DONE, 0)
-    assert (await seen(shared, made)).moved == 1
+    ended = await seen(shared, made)
+    assert (ended.moved, ended.succeeded, ended.outstanding) == (1, 1, 0), "no look at its tasks was needed"
 
 
 async def test_a_rate_says_when_the_next_batch_is_due(shared: Database) -> None:

@@ -41,6 +41,7 @@ print(visitor.get(f"/receipts/{placed['task']}").json()["receipt"].replace(str(p
 import os
 os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
 import django
+import grns
 django.setup()
 import shop_tasks
 from django.db import connection, transaction
@@ -56,6 +57,13 @@ def count_orders() -> int:
 def counted(**options):
     return submit(count_orders, **options).result()
 
+former = connection.settings_dict["NAME"]
+connection.creation.create_test_db(verbosity=0)
+try:
+    submit(count_orders)
+except grns.UnavailableError as error:
+    assert "GRNS_MIGRATE = True" in str(error), error
+connection.creation.destroy_test_db(former, verbosity=0)
 with override_settings(GRNS_MIGRATE=True):
     former = connection.settings_dict["NAME"]
     connection.creation.create_test_db(verbosity=0)

@@ -179,6 +179,7 @@ def of_django(url: str) -> Iterator[tuple[Any, Callable[[], None], Callable[[], 
         lambda: transaction.rollback(using="grns_test"),
     )
     connection.close()
+    del connections["grns_test"]  # the next database is another one
 
 
 DRIVERS = [of_psycopg, of_psycopg_with_dicts, of_sqlalchemy, of_sqlalchemy_session, of_django]
@@ -212,6 +213,17 @@ def test_task_exists_if_the_caller_commits(
         {"url": str(n)} for n in range(3)
     ]
     assert kept.events()[0].actor == "shop"
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_submit_without_the_schema_says_what_to_run(
+    client: sync.Client, shared: Database, driver: Callable[[str], AbstractContextManager[Any]]
+) -> None:
+    elsewhere = sqlalchemy.make_url(shared.url).set(database="postgres")
+    with driver(elsewhere.render_as_string(hide_password=False)) as (connection, _, rollback):
+        with pytest.raises(grns.UnavailableError, match="run `grns admin db upgrade`"):
+            client.submit(handle, Page(url="x"), connection=connection)
+        rollback()
 
 
 def test_with_a_connection_the_client_opens_none(shared: Database) -> None:

@@ -67,6 +67,12 @@ async def careless(ctx: grns.Context) -> str:
     return "ignored"
 
 
+@pool.task
+def pay_in_a_thread(ctx: grns.Context) -> None:
+    with ctx.transaction():  # type: ignore[attr-defined]
+        pass
+
+
 # ---------------------------------------------------------------- context
 
 
@@ -106,6 +112,11 @@ async def test_run_uses_the_connection_of_the_test(shared: Database) -> None:
         with pytest.raises(InvalidInputError, match=r"tx\.complete"):
             await testing.run(careless, connection=connection)
     assert [row["id"] for row in await fetch(shared, "select id from tills")] == [1]
+
+
+async def test_transaction_of_a_plain_handler_says_what_to_do_instead() -> None:
+    with pytest.raises(InvalidInputError, match="`async with`"):
+        await testing.run(pay_in_a_thread)
 
 
 async def test_run_cuts_a_handler_short_at_its_timeout() -> None:

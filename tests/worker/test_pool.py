@@ -117,6 +117,9 @@ def test_settings_of_the_pool_are_defaults_of_its_tasks() -> None:
 
 def _wrong() -> dict[str, Callable[[Pool], object]]:
     def two_payloads(first: Page, second: Page) -> None: ...
+    def with_default(first: Page, second: int = 1) -> None: ...
+    def a_number(number: int) -> None: ...
+    def some_numbers(numbers: list[int]) -> None: ...
     def gathering(**rest: Any) -> None: ...
     def unknown_type(page: "Unknown") -> None: ...  # type: ignore[name-defined]  # noqa: F821
     def no_payload(page: Callable[[], int]) -> None: ...
@@ -125,6 +128,9 @@ def _wrong() -> dict[str, Callable[[Pool], object]]:
 
     return {
         "nothing fills 'second'": lambda pool: pool.task(two_payloads),
+        "nothing fills 'second': a handler takes one": lambda pool: pool.task(with_default),
+        "'number' is int, and a payload is a JSON object": lambda pool: pool.task(a_number),
+        "'numbers' is list, and a payload": lambda pool: pool.task(some_numbers),
         "cannot be filled: name each": lambda pool: pool.task(gathering),
         "'page' cannot be resolved": lambda pool: pool.task(unknown_type),
         "not a class": lambda pool: pool.task(Job),
@@ -157,7 +163,7 @@ async def test_parameters_are_filled_by_annotation_in_any_order() -> None:
         return [context.attempt, point.x]
 
     @pool.task
-    async def third(ctx, order: Order, most: int = 9) -> int:  # type: ignore[no-untyped-def]
+    async def third(ctx, order: Order, *, most: int = 9) -> int:  # type: ignore[no-untyped-def]
         assert ctx.payload == order
         return order["loaves"] + most
 

@@ -29,6 +29,7 @@ from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
 from django.dispatch import receiver
 
 from grns.cli.worker import load_pool
+from grns.errors import UnusableError
 from grns.sync import Client, TaskHandle
 from grns.testing.eager_sync import SyncEagerClient
 
@@ -78,10 +79,17 @@ def submit(
     Args:
         task, payload, options: as in `grns.sync.Client.submit`.
         using: alias of the database.
+
+    Raises:
+        UnusableError: the database has no schema `grns`.
     """
     connection = connections[using]
     connection.ensure_connection()
-    return client().submit(task, payload, connection=connection, **options)
+    try:
+        return client().submit(task, payload, connection=connection, **options)
+    except UnusableError as error:
+        hint = "; in the settings of tests, GRNS_MIGRATE = True creates it, and GRNS_EAGER = True does without"
+        raise UnusableError(f"{error}{hint}") from error
 
 
 def database_url(using: str = DEFAULT_DB_ALIAS) -> str:
