@@ -27,7 +27,9 @@ _SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => 
 _SUBMIT_NEEDY = "select task_id from grns.submit_graph($1)"
 _NEEDY = 0.25
 _KINDS = ("steady", "steady", "ledger", "doomed", "thread")
-_MANY = 4
+_MANY = 8
+# How long its handlers are at work, on average, in seconds; some moments come only while many are.
+_USUAL, _LONG, _LONGER = 0.05, 2.5, 6.0
 _ENOUGH_SECONDS = 50.0
 _HELD = """
     select count(*) from grns.tasks t join grns.agents a on a.agent_id = t.owner_agent_id
@@ -69,9 +71,9 @@ class Traffic:
     @asynccontextmanager
     async def flowing(self, needs: str, seat: Seat) -> AsyncIterator[None]:
         """Let it flow; what was held up for the moment's sake goes on afterwards."""
-        is_long = needs in ("long tasks", "shutdown", "dead workers")
+        lasting = {"long tasks": _LONG, "dead workers": _LONG, "shutdown": _LONGER}
         running = [
-            asyncio.create_task(self._submit(2.5 if is_long else 0.05)),
+            asyncio.create_task(self._submit(lasting.get(needs, _USUAL))),
             asyncio.create_task(self.needs[needs](seat)),
         ]
         try:
@@ -161,7 +163,7 @@ class Traffic:
             await asyncio.sleep(0.5)
 
     async def _shut_down(self, seat: Seat) -> None:
-        """End it once it has enough at work that not all of that can end in time."""
+        """End it once it has enough at work that not all of that ends within its grace period of 2 s."""
 
         async def has_enough() -> bool:
             held = await self._ask(_HELD, seat.process.pid if seat.process else 0)
