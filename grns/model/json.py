@@ -254,7 +254,9 @@ def _check_scalar(item: Any) -> None:
     elif isinstance(item, Unfit):
         raise item.error()
     else:
-        raise InvalidInputError("bad_type", f"{type(item).__name__} is not a JSON type: pass a pydantic model or a dataclass")
+        raise InvalidInputError(
+            "bad_type", f"{type(item).__name__} is not a JSON type: pass a pydantic model or a dataclass"
+        )
 
 
 def _check_string(text: str) -> None:

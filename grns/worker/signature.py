@@ -77,14 +77,14 @@ class Signature:
             elif parameter.kind is not parameter.KEYWORD_ONLY or parameter.default is parameter.empty:
                 raise _refused(
                     function,
-                    f"nothing fills {parameter.name!r}: a handler takes one payload, a grns.Context, and"
-                    " parameters annotated with grns.Depends; the fields of the payload are those of its model",
+                    f"nothing fills {parameter.name!r}: a handler takes one payload (with fields of a"
+                    " model), a grns.Context, and parameters annotated with grns.Depends",
                 )
         if isinstance(kind := get_origin(payload) or payload, type) and issubclass(kind, _NOT_OBJECTS):
             raise _refused(
                 function,
-                f"{self._payload!r} is {kind.__name__}, and a payload is a JSON object: annotate it with dict,"
-                " a pydantic model, a dataclass or a TypedDict",
+                f"{self._payload!r} is {kind.__name__}, and a payload is a JSON object: annotate it with"
+                " dict, a pydantic model, a dataclass or a TypedDict",
             )
         is_any = payload in (None, Any, dict, dict[str, Any], inspect.Parameter.empty)
         self.payload = None if is_any else _adapter(function, payload)

@@ -88,7 +88,9 @@ def submit(
     try:
         return client().submit(task, payload, connection=connection, **options)
     except UnusableError as error:
-        hint = "; in the settings of tests, GRNS_MIGRATE = True creates it, and GRNS_EAGER = True does without"
+        hint = (
+            "; in the settings of tests, GRNS_MIGRATE = True creates it, and GRNS_EAGER = True does without"
+        )
         raise UnusableError(f"{error}{hint}") from error
 
 
