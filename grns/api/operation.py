@@ -62,7 +62,7 @@ async def create_operation(
         made = await store.create_operation(
             database, wanted, workspace=request_context.workspace, actor=request_context.actor
         )
-    return Answer(_shown(made), status_code=201, headers={"Location": f"{PREFIX}/operations/{made.id}"})
+    return Answer(shown(made), status_code=201, headers={"Location": f"{PREFIX}/operations/{made.id}"})
 
 
 @routes.get("/operations", response_model=PageOf[Operation])
@@ -81,7 +81,7 @@ async def list_operations(
             limit=limit,
             after=None if cursor is None else place(cursor),
         )
-    return listed([_shown(one) for one in page.rows], page.next_cursor)
+    return listed([shown(one) for one in page.rows], page.next_cursor)
 
 
 @routes.get("/operations/{number}", response_model=Operation)
@@ -89,7 +89,7 @@ async def read_operation(request_context: Reader, number: Number) -> Response:
     """Return a bulk operation with its progress and outcome."""
     async with request_context.reading() as database:
         return Answer(
-            _shown(await store.read_operation(database, number, workspace=request_context.workspace))
+            shown(await store.read_operation(database, number, workspace=request_context.workspace))
         )
 
 
@@ -114,7 +114,7 @@ async def cancel_operation(request_context: Operator, body: ReasonBody, number: 
 async def _change(request_context: RequestContext, body: Reason, number: int, change: Change) -> Answer:
     async with request_context.writing() as database:
         return Answer(
-            _shown(
+            shown(
                 await change(
                     database,
                     number,
@@ -126,5 +126,5 @@ async def _change(request_context: RequestContext, body: Reason, number: int, ch
         )
 
 
-def _shown(found: Operation) -> dict[str, Any]:
+def shown(found: Operation) -> dict[str, Any]:
     return {**asdict(found), "outstanding": found.outstanding}

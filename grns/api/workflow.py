@@ -1,20 +1,24 @@
-"""Workflows: create, list, show."""
+"""Workflows: create, list, show, pause, cancel, redrive."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
 
 from fastapi import Path, Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from grns.api.access import Reader, Submitter
+from grns.api.access import Operator, Reader, RequestContext, Submitter
 from grns.api.answer import Answer
+from grns.api.operation import shown
 from grns.api.page import Cursor, Limit, PageOf, answer
-from grns.api.request import strict_body
+from grns.api.request import Reason, ReasonBody, strict_body
 from grns.api.route import PREFIX, router
 from grns.errors import ConflictError
 from grns.model.json import Limits
+from grns.operations.service import Operation
+from grns.operations.workflows import cancel_workflow, redrive_workflow
 from grns.tasks import workflows as store
 from grns.tasks.announce import announce
 from grns.tasks.submit import Submissions
@@ -92,3 +96,49 @@ async def list_workflow_tasks(
                 database, workflow_id, workspace=request_context.workspace, limit=limit, after=cursor
             )
         )
+
+
+@routes.post("/workflows/{workflow_id}/pause", response_model=WorkflowState)
+async def pause_workflow(request_context: Operator, body: ReasonBody, workflow_id: WorkflowId) -> Response:
+    """Pause a workflow: no task of it that waits for others is queued until it is resumed."""
+    return Answer(await _change(request_context, body, workflow_id, store.pause))
+
+
+@routes.post("/workflows/{workflow_id}/resume", response_model=WorkflowState)
+async def resume_workflow(request_context: Operator, body: ReasonBody, workflow_id: WorkflowId) -> Response:
+    """Resume a workflow."""
+    return Answer(await _change(request_context, body, workflow_id, store.resume))
+
+
+@routes.post("/workflows/{workflow_id}/cancel", response_model=Operation, status_code=201)
+async def cancel_workflow_tasks(
+    request_context: Operator, body: ReasonBody, workflow_id: WorkflowId
+) -> Response:
+    """Cancel the tasks of a workflow that have not ended. Its last tasks run after that."""
+    return _created(await _change(request_context, body, workflow_id, cancel_workflow))
+
+
+@routes.post("/workflows/{workflow_id}/redrive", response_model=Operation, status_code=201)
+async def redrive_workflow_tasks(
+    request_context: Operator, body: ReasonBody, workflow_id: WorkflowId
+) -> Response:
+    """Run the tasks of a workflow again that have not succeeded, each after those that it needs."""
+    return _created(await _change(request_context, body, workflow_id, redrive_workflow))
+
+
+async def _change(
+    request_context: RequestContext, body: Reason, workflow_id: str, change: Callable[..., Awaitable[Any]]
+) -> Any:
+    async with request_context.writing() as database:
+        return await change(
+            database,
+            request_context.context.transport,
+            workflow_id,
+            workspace=request_context.workspace,
+            actor=request_context.actor,
+            reason=body.reason,
+        )
+
+
+def _created(made: Operation) -> Answer:
+    return Answer(shown(made), status_code=201, headers={"Location": f"{PREFIX}/operations/{made.id}"})

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
 from typing import Any, get_args
 
 import click
 
 from grns.cli import failure, option
 from grns.cli.group import Group
+from grns.cli.operation import watch_operation
 from grns.cli.output import Cell, Column, Output, output_option, text
 from grns.cli.session import CliSession, paged, with_session
+from grns.operations.service import Operation
+from grns.operations.workflows import cancel_workflow, redrive_workflow
 from grns.postgres.paging import Page
 from grns.settings import load
 from grns.tasks import workflows as store
@@ -20,6 +24,7 @@ from grns.tasks.workflow_plan import PlannedWorkflow, planned, read_plan
 from grns.tasks.workflows import WorkflowMember, WorkflowState, WorkflowStatus
 
 _LIST = "grns workflow list"
+_SHOW = "grns workflow show {workflow_id}"
 _ID = click.argument("workflow_id", metavar="ID", type=option.Token("workflow id"))
 
 
@@ -50,6 +55,10 @@ _FIELDS: Sequence[tuple[str, Cell]] = (
     ("created by", "created_by"),
     ("created at", "created_at"),
     ("ended at", "ended_at"),
+    ("paused at", "paused_at"),
+    ("paused by", "paused_by"),
+    ("because", "pause_reason"),
+    ("to be cancelled since", "cancel_requested_at"),
 )
 _MEMBERS = (
     Column("NAME", "name", may_shrink=True),
@@ -64,7 +73,7 @@ _MEMBERS = (
 
 @click.group(cls=Group)
 def workflow() -> None:
-    """Submit, list and show workflows: tasks that need each other."""
+    """Submit, show, pause, cancel and redrive workflows: tasks that need each other."""
 
 
 @workflow.command(
@@ -124,3 +133,77 @@ async def tasks(session: CliSession, workflow_id: str, **page: Any) -> Page[Work
     """List the tasks of a workflow, and what each still waits on."""
     await store.read(session.database, workflow_id, workspace=session.workspace)
     return await store.members(session.database, workflow_id, workspace=session.workspace, **page)
+
+
+@workflow.command(
+    examples=[
+        "grns workflow pause WORKFLOW_ID",
+        'grns workflow pause WORKFLOW_ID --reason "the shop is closed"',
+    ]
+)
+@_ID
+@option.REASON
+@output_option
+@with_session("write", missing=_LIST, conflict=_SHOW)
+async def pause(session: CliSession, out: Output, workflow_id: str, reason: str | None) -> None:
+    """Pause a workflow: queue no task of it that waits for others."""
+    out.details(await _change(session, store.pause, workflow_id, reason), _FIELDS)
+
+
+@workflow.command(examples=["grns workflow resume WORKFLOW_ID", "grns workflow resume WORKFLOW_ID -o json"])
+@_ID
+@option.REASON
+@output_option
+@with_session("write", missing=_LIST, conflict=_SHOW)
+async def resume(session: CliSession, out: Output, workflow_id: str, reason: str | None) -> None:
+    """Resume a workflow."""
+    out.details(await _change(session, store.resume, workflow_id, reason), _FIELDS)
+
+
+async def _change(
+    session: CliSession, change: Callable[..., Awaitable[Any]], workflow_id: str, reason: str | None
+) -> Any:
+    return await change(
+        session.database, session.transport, workflow_id, workspace=session.workspace, actor=session.actor,
+        reason=reason,
+    )  # fmt: skip
+
+
+def _add(verb: str, change: Callable[..., Awaitable[Operation]], help_text: str, reason: str) -> None:
+    """Add a command that does something to all tasks of a workflow, as a bulk operation."""
+
+    @workflow.command(
+        verb,
+        help=help_text,
+        examples=[
+            f"grns workflow {verb} WORKFLOW_ID",
+            f'grns workflow {verb} WORKFLOW_ID --yes --reason "{reason}"',
+        ],
+    )
+    @_ID
+    @option.REASON
+    @option.sure_options
+    @click.option("--detach", "is_detached", is_flag=True, help="Print its number and return at once.")
+    @output_option
+    @with_session("write", missing=_LIST, conflict=_SHOW)
+    async def command(
+        session: CliSession,
+        out: Output,
+        workflow_id: str,
+        reason: str | None,
+        is_trial: bool,
+        is_sure: bool,
+        is_detached: bool,
+    ) -> None:
+        found = await store.read(session.database, workflow_id, workspace=session.workspace)
+        sentence = f"{verb} workflow {found.name} ({_done(found)} tasks ended, {found.failed} failed)"
+        option.confirm(sentence, is_sure=is_sure, is_trial=is_trial)
+        made = await _change(session, change, workflow_id, reason)
+        if is_detached:
+            out.record(asdict(made), lambda: text(str(made.id)))
+        else:
+            await watch_operation(session, out, made.id, None)
+
+
+_add("cancel", cancel_workflow, "Cancel all tasks of a workflow that have not ended.", "wrong month")
+_add("redrive", redrive_workflow, "Run all tasks of a workflow again that have not succeeded.", "fixed")

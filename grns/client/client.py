@@ -33,13 +33,12 @@ from grns.nats import JetStream
 from grns.outbox.events import LogEvent, history
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
-from grns.tasks import read, workflows
+from grns.tasks import read
 from grns.tasks.announce import announce
 from grns.tasks.cancel import cancel
 from grns.tasks.redrive import redrive
 from grns.tasks.submit import NewWorkflow, Prepared, Submissions, Submitted, submit_in
 from grns.tasks.submit_many import Bulk
-from grns.tasks.workflows import WorkflowState
 from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker.handler import Handler
@@ -186,14 +185,6 @@ class Client(OperatorMethods, SubscriberMethods):
             text = await run.tasks["write_report"].result(timeout=60)
         """
         return Workflow(self, self._reader, name)
-
-    async def get_workflow(self, workflow_id: str) -> WorkflowState:
-        """Return the current state of a workflow.
-
-        Raises:
-            NotFoundError: there is no such workflow in this workspace.
-        """
-        return await workflows.read(self._database, known_id(workflow_id), workspace=self._workspace)
 
     async def _submit_workflow(
         self, workflow: NewWorkflow, batch: Sequence[Prepared], tasks: Sequence[Any], connection: Any

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
+from grns.client.arguments import known_id
 from grns.errors import InvalidInputError
 from grns.model.filter import parse
 from grns.nats import JetStream
+from grns.operations.service import Operation
+from grns.operations.workflows import cancel_workflow, redrive_workflow
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.stats.issues import Issue, State, list_issues
-from grns.tasks import search
+from grns.tasks import search, workflows
 from grns.tasks.pause_pools import PoolPauses
 from grns.tasks.pauses import Pause
 from grns.tasks.search import Count, TaskSummary
+from grns.tasks.workflows import WorkflowState, WorkflowStatus
 
 _MOST_ROWS = 1000
+
+Answer = TypeVar("Answer")
 
 
 class OperatorMethods:
@@ -121,6 +128,77 @@ class OperatorMethods:
 
     def _pauses(self) -> PoolPauses:
         return PoolPauses(database=self._database, transport=self._transport, workspace=self._workspace)
+
+    async def workflows(
+        self, status: WorkflowStatus | None = None, *, limit: int = 50, after: str | None = None
+    ) -> Page[WorkflowState]:
+        """Return workflows, the latest first, page by page: see `list`.
+
+        Args:
+            status: only those of this status: `running`, `succeeded`, `failed` or `cancelled`.
+        """
+        return await workflows.list_workflows(
+            self._database,
+            workspace=self._workspace,
+            status=status,
+            limit=_checked_limit(limit),
+            after=after,
+        )
+
+    async def get_workflow(self, workflow_id: str) -> WorkflowState:
+        """Return the current state of a workflow.
+
+        Raises:
+            NotFoundError: there is no such workflow in this workspace.
+        """
+        return await workflows.read(self._database, known_id(workflow_id), workspace=self._workspace)
+
+    async def pause_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
+        """Pause a workflow: no task of it that waits for others is queued until it is resumed.
+
+        Tasks that are queued already, and retries, are run.
+
+        Raises:
+            NotFoundError: there is no such workflow in this workspace.
+            ConflictError: it has ended.
+        """
+        return await self._change_workflow(workflows.pause, workflow_id, reason)
+
+    async def resume_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
+        """Resume a workflow, or one that is to be cancelled. Errors are those of `pause_workflow`."""
+        return await self._change_workflow(workflows.resume, workflow_id, reason)
+
+    async def cancel_workflow(self, workflow_id: str, *, reason: str | None = None) -> Operation:
+        """Cancel the tasks of a workflow that have not ended. Its last tasks run after that.
+
+        Returns:
+            The bulk operation that does it.
+
+        Raises:
+            NotFoundError: there is no such workflow in this workspace.
+            ConflictError: it has ended.
+        """
+        return await self._change_workflow(cancel_workflow, workflow_id, reason)
+
+    async def redrive_workflow(self, workflow_id: str, *, reason: str | None = None) -> Operation:
+        """Run the tasks of a workflow again that have not succeeded, each after those that it needs.
+
+        Returns:
+            The bulk operation that does it.
+
+        Raises:
+            NotFoundError: there is no such workflow in this workspace.
+            ConflictError: it has succeeded.
+        """
+        return await self._change_workflow(redrive_workflow, workflow_id, reason)
+
+    async def _change_workflow(
+        self, change: Callable[..., Awaitable[Answer]], workflow_id: str, reason: str | None
+    ) -> Answer:
+        return await change(
+            self._database, self._transport, known_id(workflow_id), workspace=self._workspace,
+            actor=self._actor or "client", reason=reason,
+        )  # fmt: skip
 
 
 def _checked_limit(limit: int) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grns.client.arguments import SubmissionReader, checked_timeout
 from grns.errors import InvalidInputError, WaitTimeoutError
 from grns.model.submission import Need, Outcome
+from grns.operations.service import Operation
 from grns.tasks.submit import NewWorkflow
 from grns.tasks.workflow_plan import MOST_TASKS, new_workflow_id
 from grns.tasks.workflows import WorkflowState
@@ -77,6 +78,22 @@ class WorkflowHandle:
                     pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)
                 return state
         raise WaitTimeoutError(f"workflow {self.id} has not ended within {seconds} s")
+
+    async def pause(self, *, reason: str | None = None) -> WorkflowState:
+        """Pause the workflow: see `grns.Client.pause_workflow`."""
+        return await self._client.pause_workflow(self.id, reason=reason)
+
+    async def resume(self, *, reason: str | None = None) -> WorkflowState:
+        """Resume the workflow: see `grns.Client.resume_workflow`."""
+        return await self._client.resume_workflow(self.id, reason=reason)
+
+    async def cancel(self, *, reason: str | None = None) -> Operation:
+        """Cancel the tasks that have not ended: see `grns.Client.cancel_workflow`."""
+        return await self._client.cancel_workflow(self.id, reason=reason)
+
+    async def redrive(self, *, reason: str | None = None) -> Operation:
+        """Run the tasks again that have not succeeded: see `grns.Client.redrive_workflow`."""
+        return await self._client.redrive_workflow(self.id, reason=reason)
 
 
 class Workflow:

@@ -65,7 +65,10 @@ class TaskQueued(Payload):
 
 
 class TaskWaiting(Payload):
-    """The task waits: for its time (`next_attempt_at`), or for tasks that it needs."""
+    """The task waits: for its time (`next_attempt_at`), or for tasks that it needs.
+
+    After a redrive by an operation: by whom, why, and its previous failure.
+    """
 
     task_id: TaskId
     task_type: Token
@@ -73,6 +76,11 @@ class TaskWaiting(Payload):
     priority: Annotated[int, Field(ge=0, le=3)]
     waits_for: Literal["time", "tasks"] = "time"
     next_attempt_at: Instant | None = None
+    reason: str | None = None
+    actor: Actor | None = None
+    fingerprint: str | None = None
+    operation_id: str | None = None
+    why: str | None = None
 
 
 class TaskClaimed(Payload):
@@ -181,17 +189,19 @@ class TaskCancelled(Payload):
 
 
 class WorkflowEvent(Payload):
-    """A workflow was started, all of its tasks have ended, or one of them was redriven after that.
+    """A workflow was started or changed, all of its tasks have ended, or one of them was redriven after that.
 
     `succeeded` and `failed` count tasks; the rest of `total` has not ended, or was not to be run.
     """
 
     workflow_id: TaskId
     name: str
-    status: Literal["running", "succeeded", "failed"]
+    status: Literal["running", "succeeded", "failed", "cancelled"]
     total: Annotated[int, Field(ge=1)]
     succeeded: Annotated[int, Field(ge=0)] = 0
     failed: Annotated[int, Field(ge=0)] = 0
+    actor: Actor | None = None
+    reason: str | None = None
 
 
 class AgentEvent(Payload):
@@ -258,7 +268,12 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "evt.workflow.started": WorkflowEvent,
     "evt.workflow.succeeded": WorkflowEvent,
     "evt.workflow.failed": WorkflowEvent,
+    "evt.workflow.cancelled": WorkflowEvent,
     "evt.workflow.reopened": WorkflowEvent,
+    "evt.workflow.paused": WorkflowEvent,
+    "evt.workflow.resumed": WorkflowEvent,
+    "evt.workflow.cancel_requested": WorkflowEvent,
+    "evt.workflow.redriven": WorkflowEvent,
     **CHANGES,
     "dlq.task.dead": DeadTask,
     "dlq.task.failed": FailedTask,

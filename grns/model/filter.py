@@ -47,12 +47,15 @@ class Kind:
     form: Literal["choice", "text", "number", "age"]
     example: str
     values: tuple[str, ...] = ()
+    is_whole: bool = False  # no star stands for a part of it
 
     @property
     def allowed(self) -> str:
         """The values that are allowed, as the end of a sentence."""
         if self.form == "choice":
             return f"{self.name} is one of {', '.join(self.values)}"
+        if self.is_whole:
+            return f"{self.name} is written whole, without a *, as in {self.example}"
         if self.form == "text":
             return f"in {self.name} a * may only stand at the end of a value, as in {self.example}"
         if self.form == "age":
@@ -74,6 +77,7 @@ TERMS = (
     Kind("trace", "its trace id", "text", "trace:tr-8f678c2a"),
     Kind("key", "its idempotency key", "text", "key:order-17"),
     Kind("id", "its id", "text", "id:gr-06gvth*"),
+    Kind("workflow", "the workflow that it is a task of", "text", "workflow:wf-06gvth2k", is_whole=True),
     Kind("discarded", "whether it was discarded: no, unless said", "choice", "discarded:yes",
          ("yes", "no")),
     Kind("payload", "a value in its payload, by the path to it", "text", "payload.order.id:17"),
@@ -130,7 +134,7 @@ def read(kind: Kind, pieces: Sequence[str]) -> Value | None:
         return Pattern((text,))
     begin, *middle, end = pieces
     inner = [piece for piece in middle if piece]
-    if kind.name != "error" and (inner or end):
+    if kind.is_whole or (kind.name != "error" and (inner or end)):
         return None
     return Pattern((begin, *inner, end))
 

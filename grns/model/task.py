@@ -78,6 +78,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_DEAD, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
     Transition(_FAILED, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
     Transition(_CANCELLED, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
+    Transition(_DEAD, _WAITING, "operation", "evt.task.waiting"),  # a redrive of a task that needs others
+    Transition(_FAILED, _WAITING, "operation", "evt.task.waiting"),
+    Transition(_CANCELLED, _WAITING, "operation", "evt.task.waiting"),
 )
 
 # The letter of a status in the column `was` of the event log: the status before the event.

@@ -50,6 +50,8 @@ tasks = Table(
     Column("updated_at", _INSTANT),
 )
 
+needs = Table("needs", metadata, Column("task_id", Text), Column("needs", Text))
+
 dead_letters = Table(
     "dead_letters",
     metadata,

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnCollection, ColumnElement, and_, func, literal, or_, true
+from sqlalchemy import ColumnCollection, ColumnElement, and_, exists, func, literal, or_, true
 
 from grns.model.filter import Filter, Number, Pattern, Term
-from grns.postgres.tables import tasks
+from grns.postgres.tables import needs, tasks
 
 Columns = ColumnCollection[str, Any]
 Condition = ColumnElement[bool]
@@ -65,6 +65,9 @@ def _alike(term: Term, of: Columns) -> list[Condition]:
     if term.name == "discarded":
         is_left = of.discarded_at.is_(None)
         return [is_left if pattern.fits("no") else ~is_left for pattern in term.patterns]
+    if term.name == "workflow":
+        members = [needs.c.task_id == pattern.pieces[0] for pattern in term.patterns]
+        return [exists().where(or_(*members), needs.c.needs == of.id).correlate(of.id.table)]
     return [_fits(pattern, text) for pattern in term.patterns for text in _texts(term, of)]
 
 

@@ -24,7 +24,7 @@ from grns.model.filter import Filter, Pattern
 from grns.model.subjects import PRIORITIES
 from grns.model.task import TERMINAL, TaskStatus
 from grns.postgres.paging import bad_cursor, instant
-from grns.postgres.tables import tasks
+from grns.postgres.tables import needs, tasks
 from grns.tasks.filter_sql import Columns, Condition
 
 EVERY_STATE = frozenset(TaskStatus)
@@ -149,13 +149,17 @@ def _by_id(*branches: tuple[Condition, ...]) -> IndexScan:
 
 
 def _named(task_filter: Filter, workspace: str) -> list[tuple[Condition, ...]]:
-    """Return branches for tasks that are named by their ids or idempotency keys."""
+    """Return branches for tasks that are named by their ids, idempotency keys or workflows."""
     if ids := task_filter.texts("id"):
         return [(tasks.c.id.in_(ids),)]
     if patterns := task_filter.patterns("id"):
         return [_begins(pattern) for pattern in patterns if not _is_among(pattern, patterns)]
     if keys := task_filter.texts("key"):
         return [(tasks.c.workspace == workspace, tasks.c.idempotency_key.in_(keys))]
+    if workflows := task_filter.texts("workflow"):
+        # As one array, which the planner cannot turn into a join with all tasks.
+        members = select(needs.c.needs).where(needs.c.task_id.in_(workflows)).scalar_subquery()
+        return [(tasks.c.id == func.any(func.array(members)),)]
     return []
 
 

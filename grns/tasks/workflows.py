@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from grns.errors import NotFoundError
+from grns.errors import ConflictError, NotFoundError
+from grns.model import subjects
 from grns.model.task import TaskStatus
+from grns.nats import JetStream
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page, cursor, page_of, parts
 
-WorkflowStatus = Literal["running", "succeeded", "failed"]
+WorkflowStatus = Literal["running", "succeeded", "failed", "cancelled"]
+Verb = Literal["pause", "resume", "cancel", "redrive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class WorkflowState:
 
     Of its `total` tasks, `open` have not ended, `succeeded` have, `failed` have failed, died or been
     cancelled, and `skipped` were not to be run, as on a branch for a failure that did not happen. Its last
-    tasks are not counted.
+    tasks are not counted. While it is paused, or is to be cancelled, no task that waits for others is queued.
     """
 
     id: str
@@ -37,6 +40,10 @@ class WorkflowState:
     created_by: str | None
     ended_at: datetime | None
     version: int
+    paused_at: datetime | None = None
+    paused_by: str | None = None
+    pause_reason: str | None = None
+    cancel_requested_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ async def read(database: Database | Session, workflow_id: str, *, workspace: str
     """Return a workflow. Raises NotFoundError if there is none."""
     found = await database.fetch(WorkflowState, "read_workflow", workflow_id, workspace)
     if not found:
-        raise NotFoundError(f"there is no workflow {ascii(workflow_id)[1:-1][:100]} in workspace {workspace}")
+        raise _no_workflow(workflow_id, workspace)
     return found[0]
 
 
@@ -85,3 +92,62 @@ async def members(
     behind = "" if after is None else parts(after)[0]
     found = await database.fetch(WorkflowMember, "list_members", workflow_id, workspace, behind, limit + 1)
     return page_of(found, limit, lambda one: cursor(one.id))
+
+
+async def pause(
+    database: Database | Session,
+    transport: JetStream,
+    workflow_id: str,
+    *,
+    workspace: str,
+    actor: str,
+    reason: str | None = None,
+) -> WorkflowState:
+    """Pause a workflow: no task of it that waits for others is queued until it is resumed.
+
+    Tasks that are queued already, and retries, are run.
+
+    Raises:
+        NotFoundError: there is no such workflow.
+        ConflictError: it has ended.
+    """
+    await change(database, workflow_id, "pause", workspace=workspace, actor=actor, reason=reason)
+    await transport.nudge(subjects.RELAY_NUDGE)
+    return await read(database, workflow_id, workspace=workspace)
+
+
+async def resume(
+    database: Database | Session,
+    transport: JetStream,
+    workflow_id: str,
+    *,
+    workspace: str,
+    actor: str,
+    reason: str | None = None,
+) -> WorkflowState:
+    """Resume a workflow; one that is not paused stays as it is. Errors are those of `pause`."""
+    await change(database, workflow_id, "resume", workspace=workspace, actor=actor, reason=reason)
+    await transport.nudge(subjects.FOLLOW_NUDGE)
+    await transport.nudge(subjects.RELAY_NUDGE)
+    return await read(database, workflow_id, workspace=workspace)
+
+
+async def change(
+    database: Database | Session,
+    workflow_id: str,
+    verb: Verb,
+    *,
+    workspace: str,
+    actor: str,
+    reason: str | None,
+) -> None:
+    """Pause or resume a workflow, or note that its tasks are to be cancelled or redriven."""
+    rows = await database.run("change_workflow", workflow_id, workspace, verb, actor, reason)
+    if not rows:
+        raise _no_workflow(workflow_id, workspace)
+    if not rows[0]["is_changed"] and (verb, rows[0]["status"]) != ("resume", "running"):
+        raise ConflictError(f"workflow {workflow_id} has ended as {rows[0]['status']}: it cannot {verb}")
+
+
+def _no_workflow(workflow_id: str, workspace: str) -> NotFoundError:
+    return NotFoundError(f"there is no workflow {ascii(workflow_id)[1:-1][:100]} in workspace {workspace}")

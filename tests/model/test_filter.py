@@ -50,6 +50,8 @@ def _values(kind: Kind) -> st.SearchStrategy[Pattern | Number]:
     if kind.form == "age":
         return st.builds(Number, signs.filter(bool), st.integers(0, 3660 * 86_400))
     exact = texts.map(lambda text: Pattern((text,)))
+    if kind.is_whole:
+        return exact
     if kind.name != "error":
         return exact | texts.map(lambda text: Pattern((text, "")))
     inner = st.lists(texts.filter(bool), max_size=2)

@@ -59,7 +59,7 @@ def test_an_end_is_left_by_redrive_only(row: Transition) -> None:
     is_undone = (
         row.by == "follow" and row.source is TaskStatus.CANCELLED
     )  # what the follower itself has ended
-    assert (row.source in TERMINAL) == (row.by == "redrive" or is_undone)
+    assert (row.source in TERMINAL) == (row.by in ("redrive", "operation") or is_undone)
     if row.by == "redrive":
         assert row.target is TaskStatus.QUEUED
 

@@ -110,7 +110,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             ("started", "running"),
             ("succeeded", "succeeded"),
             ("failed", "failed"),
+            ("cancelled", "cancelled"),
             ("reopened", "running"),
+            ("paused", "running"),
+            ("resumed", "running"),
+            ("cancel_requested", "running"),
+            ("redriven", "failed"),
         )
     },
     "evt.task.snoozed": {

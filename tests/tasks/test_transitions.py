@@ -23,6 +23,7 @@ from grns.worker.claims import Claims
 from grns.worker.finishes import Finishes
 from tests.support.followers import begin_here, follow
 from tests.support.harness import eventually, submit
+from tests.support.operations import asked, step
 from tests.support.store import (
     ACTOR,
     FINGERPRINT,
@@ -192,6 +193,7 @@ def test_the_roads_lead_over_every_transition() -> None:
         for road, target in ends.items()
     }
     seen |= {_transition("follow", source, target) for _, source, target in _FOLLOWED.values()}
+    seen |= {_transition("operation", source, TaskStatus.WAITING) for source in _OPERATED.values()}
     assert seen == {row for row in TRANSITIONS if row.source is not None}
 
 
@@ -235,13 +237,13 @@ async def test_the_follower_makes_its_transitions(shared: Database, case: str) -
     need = (await submit(shared)).id
     delay = 100.0 if "delay" in case else 0.0
     child = (await submit(shared, needs=({"task": need},), delay_seconds=delay, causation_id=uuid4())).id
-    for step in steps.split():
-        if step == "read":
+    for word in steps.split():
+        if word == "read":
             await follow(shared)
-        elif step == "redrive":
+        elif word == "redrive":
             await redrive(shared, need)
         else:
-            await finish(shared, await claimed(shared, need), Verb(step))
+            await finish(shared, await claimed(shared, need), Verb(word))
     before, old = await row_of(shared, child), await log_of(shared, child)
     assert before["status"] == source
     await follow(shared)
@@ -252,6 +254,31 @@ async def test_the_follower_makes_its_transitions(shared: Database, case: str) -
         assert after["waits_for"] == ("time" if delay else "tasks")
     if target is not TaskStatus.CANCELLED:
         assert after["cancel_reason"] is None
+
+
+# How a task ended that needs another one, before an operation redrives it.
+_OPERATED = {"retry": TaskStatus.DEAD, "fail": TaskStatus.FAILED, "cancel": TaskStatus.CANCELLED}
+
+
+@pytest.mark.parametrize("end", _OPERATED)
+async def test_an_operation_lets_a_task_wait_for_its_needs_once_more(shared: Database, end: str) -> None:
+    await begin_here(shared)
+    need = (await submit(shared)).id
+    child = (await submit(shared, needs=({"task": need},), max_attempts=1)).id
+    await finish(shared, await claimed(shared, need), Verb.SUCCEED)
+    await follow(shared)
+    if end == "cancel":
+        await cancel(shared, child)
+    else:
+        await finish(shared, await claimed(shared, child), Verb(end))
+    before, old = await row_of(shared, child), await log_of(shared, child)
+    await asked(shared, filter="status:dead,failed,cancelled")
+    await step(shared)
+    after, log = await row_of(shared, child), await log_of(shared, child)
+    _check_step(_transition("operation", _OPERATED[end], TaskStatus.WAITING), before, after, log[len(old) :])
+    assert after["waits_for"] == "tasks"
+    await follow(shared)
+    assert (await row_of(shared, child))["status"] == "queued", "its need is met still"
 
 
 # What waits for a row: where it leads, what it answers then, and what it answers of a task that runs.
@@ -272,10 +299,10 @@ async def test_a_statement_that_waited_for_another_goes_on_from_what_that_one_le
         await _ACTS[statement](cast(Database, Session(connection)), tasks)
         before = {row["id"]: dict(row) for row in await connection.fetch("select * from grns.tasks")}
         logged = {row["message_id"] for row in await connection.fetch("select message_id from grns.events")}
-        asked = asyncio.ensure_future(_ACTS[late](shared, tasks))
+        late_one = asyncio.ensure_future(_ACTS[late](shared, tasks))
         await eventually(lambda: is_waiting_for_lock(shared))
         await connection.execute("commit")
-        answers = cast(dict[str, str], await asked)
+        answers = cast(dict[str, str], await late_one)
 
     for road, claim in tasks.items():
         row, after = before[claim.id], await row_of(shared, claim.id)
@@ -298,8 +325,8 @@ def _check_still(statement: str, road: str, before: Row, after: Row, news: Seque
         assert after["cancel_requested_at"] is not None
         assert after["cancel_reason"] == ("not needed" if road in _ASKED else "why")
         assert after["cancel_actor"] == ACTOR
-        asked = dict.fromkeys(("cancel_requested_at", "cancel_reason", "cancel_actor", "updated_at"))
-        before, after = before | asked, after | asked
+        changed = dict.fromkeys(("cancel_requested_at", "cancel_reason", "cancel_actor", "updated_at"))
+        before, after = before | changed, after | changed
     assert after == before, road
 
 
@@ -313,7 +340,7 @@ def _check_step(transition: Transition, before: Row | None, after: Row, news: Se
     assert [row["kind"] for row in news] == expected
     assert news[0]["message_id"] == after["last_message_id"]
     assert len({row["message_id"] for row in news}) == len(news)
-    is_asked_for = transition.by == "redrive" or (
+    is_asked_for = transition.by in ("redrive", "operation") or (
         transition.target is TaskStatus.CANCELLED and transition.by != "follow"
     )
     was = LETTERS[transition.source].encode() if transition.source else None
@@ -346,7 +373,7 @@ def _check_payload(transition: Transition, before: Row, after: Row, row: Row) ->
         truth["reason"] = "shutdown" if row["kind"] == "evt.task.released" else transition.command
     if transition.target is TaskStatus.CANCELLED:
         truth["reason"], truth["actor"] = after["cancel_reason"], after["cancel_actor"]
-    if transition.by == "redrive":
+    if transition.by in ("redrive", "operation"):
         is_dead = before["status"] in (TaskStatus.DEAD, TaskStatus.FAILED)
         truth["actor"], truth["fingerprint"] = ACTOR, before["fingerprint"] if is_dead else None
     known = {name: value for name, value in said.items() if name in truth}

@@ -1,4 +1,5 @@
--- Opens one batch of an operation's tasks again: those that have not changed since they were read. In the same
+-- Opens one batch of an operation's tasks again: those that have not changed since they were read. One that needs other
+-- tasks waits for them once more; the follower queues it. In the same
 -- statement the operation notes its progress: a runner that dies or is stopped has moved all of the batch or nothing.
 -- Answers with the operation's state, and how many were moved; with nothing where it is not ours to move any more.
 -- `coalesce` keeps the planner from looking for them among all that have ended.
@@ -18,7 +19,7 @@ wanted as (
 ),
 locked as (
     select t.id, t.status as was, t.discarded_at is not null as was_discarded, t.last_message_id as led_here, w.payload,
-        gen_random_uuid() as event_id
+        gen_random_uuid() as event_id, exists (select from grns.waits n where n.task_id = t.id) as is_needy
     from wanted w
     join grns.tasks t on t.id = w.id
     where w.refusal is null and t.version = w.version and t.updated_at = w.updated_at
@@ -31,17 +32,19 @@ locked as (
 redriven as (
     -- The whole shape is set, as in `redrive`.
     update grns.tasks t
-    set status = 'queued', owner_agent_id = null, lease_id = null, lease_until = null,
+    set status = case when l.is_needy then 'waiting' else 'queued' end,
+        waits_for = case when l.is_needy then 'tasks' end, owner_agent_id = null, lease_id = null, lease_until = null,
         payload = coalesce(l.payload, t.payload),
         agent_type = coalesce((select h.agent_type from held h), t.agent_type),
         uncounted_attempts = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null,
-        cancel_actor = null, next_attempt_at = null, queued_at = now(), queued_reason = 'redriven', finished_at = null,
+        cancel_actor = null, next_attempt_at = null, queued_at = case when not l.is_needy then now() end,
+        queued_reason = 'redriven', finished_at = null,
         discarded_at = null, discarded_by = null, operation_id = $1,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id
     returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.attempt, t.trace_id, t.fingerprint,
-        l.was, l.was_discarded, l.event_id, l.led_here
+        t.status, t.waits_for, l.was, l.was_discarded, l.event_id, l.led_here
 ),
 followed as (
     insert into grns.operation_tasks (operation_id, task_id, version)
@@ -51,19 +54,20 @@ followed as (
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
         was, actor, payload)
-    select r.version, r.event_id, r.workspace, r.id, 'evt.task.queued', r.attempt, null, r.trace_id, r.led_here,
+    select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt, null, r.trace_id, r.led_here,
         left(r.was, 1)::"char", (select h.created_by from held h),
         json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
             'priority', r.priority, 'reason', 'redriven', 'actor', (select h.created_by from held h),
             -- of open errors: a cancelled task had no error to mend, a discarded one was dealt with
             'fingerprint', case when r.was <> 'cancelled' and not r.was_discarded then r.fingerprint end,
-            'operation_id', $1::text, 'why', (select h.reason from held h))
+            'operation_id', $1::text, 'why', (select h.reason from held h), 'waits_for', r.waits_for)
     from redriven r
     union all
     select r.version, gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute', r.attempt,
         r.agent_type || '.p' || r.priority, r.trace_id, r.event_id, null, null,
         json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'redriven')
     from redriven r
+    where r.status = 'queued'
     returning task_id, kind
 ),
 skipped as (
@@ -80,7 +84,7 @@ skipped as (
 )
 select grns.note_batch($1, $8, $9,
         case when $10::boolean then (select r.id from redriven r limit 1) end,
-        (select count(*) from logged l where l.kind = 'evt.task.queued'),
+        (select count(*) from logged l where l.kind <> 'cmd.task.execute'),
         (select jsonb_object_agg(s.reason, s.tasks) from skipped s)) as state,
     (select count(*) from redriven) as moved
 from held h

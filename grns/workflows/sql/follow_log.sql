@@ -1,7 +1,8 @@
 -- Acts on what rows of the log tell of tasks that others need, and moves the cursor: all of it, or nothing where another
 -- follower leads by now. It reads current rows, and never trusts what an event says: whatever is read again, or late,
 -- does no harm. A need is ended, or open again, as its task is now; the tasks that need it are queued, ended, or wait
--- again, as their counts are then. A row that another session has locked is noted, and tried with the next reading.
+-- again, as their counts are then; while its workflow is held, no task is queued. A row that another session has locked is
+-- noted, and tried with the next reading.
 -- Where more needs would change than $11 allows, the cursor stays, and the same rows are read again.
 -- Answers with the id of its transaction, how many tasks wait, whether there is more to do with the same rows, and each
 -- task that was queued.
@@ -40,6 +41,16 @@ touched as (
     union
     select s.id from held cross join unnest($12::text[]) as s (id)
 ),
+-- Tasks that an operation has redriven: they wait for what they need once more, and are decided though no need turns.
+redriven as (
+    select t.id
+    from named n
+    cross join lateral (
+        select o.id from grns.tasks o where o.id = n.task_id and o.status = 'waiting' and o.waits_for = 'tasks' offset 0
+    ) as t
+    where n.kind = 'evt.task.waiting' and n.was in ('d', 'f', 'c')
+    group by t.id
+),
 ends as (
     select e.place, e.task_id, e.needs, e.outcome, e.ended_as as before, s.ended_as
     from touched o
@@ -73,38 +84,58 @@ sums as (
         count(*) filter (where u.ended_as is null) - count(*) filter (where u.before is null) as open,
         sum(grns.is_met(u.outcome, u.ended_as)::integer - grns.is_met(u.outcome, u.before)::integer) as met,
         sum(grns.is_broken(u.outcome, u.ended_as)::integer - grns.is_broken(u.outcome, u.before)::integer) as broken,
-        min(u.needs) filter (where u.ended_as is not null and not grns.is_met(u.outcome, u.ended_as)) as why
-    from turned u
+        min(u.needs) filter (where u.ended_as is not null and not grns.is_met(u.outcome, u.ended_as)) as why,
+        bool_or(u.is_redriven) as is_redriven
+    from (
+        select u.*, false as is_redriven from turned u
+        union all
+        select r.id, null, null, null, null, true from redriven r  -- adds nothing to the counts
+    ) as u
     group by u.task_id
 ),
 counted as (
     update grns.waits w
     set open = w.open + s.open, met = w.met + s.met, broken = w.broken + s.broken,
         -- when it cannot be met any more, and could before
-        ended_by = case when w.met + w.open >= w.required and w.met + s.met + w.open + s.open < w.required
-            then gen_random_uuid() else w.ended_by end,
-        is_skipped = case when w.met + w.open >= w.required and w.met + s.met + w.open + s.open < w.required
-            then w.broken + s.broken = 0 else w.is_skipped end
+        ended_by = case when p.is_lost then gen_random_uuid() else w.ended_by end,
+        is_skipped = case when p.is_lost then w.broken + s.broken = 0 else w.is_skipped end
     from sums s
-    cross join lateral (select o.ctid as place from grns.waits o where o.task_id = s.task_id offset 0) as p
+    cross join lateral (
+        select o.ctid as place, (s.is_redriven or o.met + o.open >= o.required)
+            and o.met + s.met + o.open + s.open < o.required as is_lost
+        from grns.waits o
+        where o.task_id = s.task_id
+        offset 0
+    ) as p
     where w.ctid = p.place
     returning w.*, s.why
 ),
 -- A workflow has ended when all of its tasks have, and goes on where one of them is redriven.
+ending as (
+    select k.id, s.status, c.met, c.broken
+    from counted c
+    cross join lateral (
+        select o.id, o.status, o.cancel_requested_at from grns.workflows o where o.id = c.task_id offset 0
+    ) as k
+    cross join lateral (
+        select case when c.open > 0 then 'running' when c.broken = 0 then 'succeeded'
+            when k.cancel_requested_at is not null then 'cancelled' else 'failed' end as status
+    ) as s
+    where k.status <> s.status
+),
 ended as (
     update grns.workflows k
-    set status = s.status, ended_at = case when s.status <> 'running' then now() end, version = k.version + 1
-    from counted c
-    cross join lateral (select o.ctid as place from grns.workflows o where o.id = c.task_id offset 0) as p
-    cross join lateral (
-        select case when c.open > 0 then 'running' when c.broken = 0 then 'succeeded' else 'failed' end as status
-    ) as s
-    where k.ctid = p.place and k.status <> s.status
-    returning k.*, c.met, c.broken
+    set status = e.status, ended_at = case when e.status <> 'running' then now() end,
+        paused_at = null, paused_by = null, pause_reason = null,
+        cancel_requested_at = case when e.status = 'cancelled' then k.cancel_requested_at end, version = k.version + 1
+    from ending e
+    where k.id = e.id  -- by its id: who pauses a workflow writes its row, too
+    returning k.*, e.met, e.broken
 ),
 decided as (
     select c.task_id, c.why, c.run_at, c.ended_by, case
-            when c.met >= c.required then case when c.run_at > now() then 'later' else 'queued' end
+            when c.met >= c.required then case
+                when h.is_held then 'waiting' when c.run_at > now() then 'later' else 'queued' end
             when c.met + c.open >= c.required then 'waiting'
             when c.broken > 0 then 'dependency'
             else 'skipped'
@@ -115,11 +146,23 @@ decided as (
         select w.*, null
         from held
         cross join (
-            select f.task_id from grns.follow_later f union select f.id from unnest($13::text[]) as f (id)
+            select f.task_id from grns.follow_later f
+            union
+            select f.id from unnest($13::text[]) as f (id)
+            union
+            select e.needs
+            from named n
+            cross join lateral (select e.needs from grns.needs e where e.task_id = n.task_id offset 0) as e
+            where n.kind in ('evt.workflow.resumed', 'evt.workflow.redriven')
         ) as f
         cross join lateral (select w.* from grns.waits w where w.task_id = f.task_id offset 0) as w
         where f.task_id not in (select s.task_id from sums s)
     ) as c
+    left join lateral (
+        select k.paused_at is not null or k.cancel_requested_at is not null as is_held from grns.workflows k
+        where k.id = c.workflow_id and k.ended_at is null
+        offset 0
+    ) as h on true
 ),
 -- What waits and need not any more, and what the follower has ended and may go on.
 movable as (

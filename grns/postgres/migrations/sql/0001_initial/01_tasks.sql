@@ -104,5 +104,5 @@ create trigger tasks_transition after update of status on grns.tasks for each ro
         'waiting>queued', 'queued>running', 'retry_wait>running', 'running>succeeded', 'running>retry_wait',
         'retry_wait>queued', 'running>failed', 'running>dead', 'running>queued', 'queued>cancelled',
         'retry_wait>cancelled', 'waiting>cancelled', 'running>cancelled', 'dead>queued', 'failed>queued',
-        'cancelled>queued', 'cancelled>waiting'))
+        'cancelled>queued', 'cancelled>waiting', 'dead>waiting', 'failed>waiting'))
     execute function grns.refuse_transition();

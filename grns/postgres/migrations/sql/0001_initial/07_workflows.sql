@@ -24,12 +24,14 @@ create table grns.waits (
     broken    integer not null default 0,         -- how many have failed it; the rest were not to be
     required  integer not null,                   -- how many must be met
     run_at    timestamptz,                        -- it waits until then, too
+    workflow_id text collate "C",                 -- whose task it is: while that is held, it is not queued
     ended_by  uuid,                               -- the event by which the follower ended it, last; it may undo that
     is_skipped boolean not null default false     -- whether that was because nothing was to be done
 ) with (fillfactor = 50);
 
 -- Tasks that were submitted together. A workflow needs each of its tasks to succeed: its rows in grns.needs and grns.waits
--- are those of a task, but for its last tasks, which need the workflow. The follower sets its status.
+-- are those of a task, but for its last tasks, which need the workflow. The follower sets its status; while it runs, it is
+-- held if it is paused, or if it is to be cancelled: no task of it is queued because its needs are met.
 create table grns.workflows (
     id           text collate "C" primary key,
     workspace    text collate "C" not null,
@@ -40,14 +42,25 @@ create table grns.workflows (
     created_at   timestamptz not null default clock_timestamp(),
     created_by   text,
     ended_at     timestamptz,
+    paused_at    timestamptz,
+    paused_by    text,
+    pause_reason text,
+    cancel_requested_at timestamptz,
     version      integer not null default 1,
     constraint workflows_status check (
         case status when 'running' then ended_at is null
-            else status in ('succeeded', 'failed') and ended_at is not null end)
+            else status in ('succeeded', 'failed', 'cancelled') and ended_at is not null and paused_at is null end)
 ) with (fillfactor = 80);
 create index workflows_listed on grns.workflows (workspace, id);
 create index workflows_running on grns.workflows (id) where ended_at is null;
 create index workflows_ended on grns.workflows (ended_at) where ended_at is not null;
+
+-- Whether a workflow holds back its tasks: it is paused, or to be cancelled.
+create function grns.is_held(workflow_id text) returns boolean language sql stable as $$
+    select exists (
+        select from grns.workflows k
+        where k.id = $1 and k.ended_at is null and (k.paused_at is not null or k.cancel_requested_at is not null))
+$$;
 
 -- What a workflow counts goes with it.
 create function grns.forget_workflows() returns trigger language plpgsql as $$
@@ -235,14 +248,15 @@ begin
     join unnest(ids, existed) with ordinality as o (id, existed, place) on o.place = n.owner
     left join unnest(ids) with ordinality as b (id, place) on b.place = n.before
     where o.existed is not true;
-    insert into grns.waits (task_id, workspace, open, required, run_at)
+    insert into grns.waits (task_id, workspace, open, required, run_at, workflow_id)
     select o.id, $2, count(*), coalesce(o.least, count(*)),
-        coalesce(o.run_at, case when o.delay > 0 then clock + o.delay * interval '1 second' end)
+        coalesce(o.run_at, case when o.delay > 0 then clock + o.delay * interval '1 second' end),
+        case when workflow is not null and not o.is_last then flow_id end
     from unnest(owners) as n (owner)
-    join unnest(ids, existed, least, times, delays) with ordinality as o (id, existed, least, run_at, delay, place)
-        on o.place = n.owner
+    join unnest(ids, existed, least, times, delays, last) with ordinality
+        as o (id, existed, least, run_at, delay, is_last, place) on o.place = n.owner
     where o.existed is not true
-    group by o.place, o.id, o.least, o.run_at, o.delay;
+    group by o.place, o.id, o.least, o.run_at, o.delay, o.is_last;
     if workflow is not null then
         insert into grns.workflows (id, workspace, name, total, trace_id, created_by)
         select flow_id, $2, workflow ->> 'name', (select count(*) filter (where not l) from unnest(last) as l),

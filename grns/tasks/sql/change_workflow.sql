@@ -1,0 +1,35 @@
+-- Pauses a workflow, resumes it, or notes that an operation cancels or redrives its tasks. A running workflow that is
+-- paused or to be cancelled is held: the follower queues none of its tasks. Answers with its status and whether it was
+-- changed; with nothing if there is none.
+-- $1 id, $2 workspace, $3 verb (pause, resume, cancel, redrive), $4 who asks, $5 reason
+with held as (
+    select k.id, k.status, k.paused_at is not null or k.cancel_requested_at is not null as is_held
+    from grns.workflows k
+    where k.id = $1 and k.workspace = $2
+    for no key update of k
+),
+changed as (
+    update grns.workflows k
+    set paused_at = case $3::text when 'pause' then coalesce(k.paused_at, now()) end,
+        paused_by = case $3::text when 'pause' then $4::text end,
+        pause_reason = case $3::text when 'pause' then $5::text end,
+        cancel_requested_at = case $3::text when 'cancel' then coalesce(k.cancel_requested_at, now())
+            when 'pause' then k.cancel_requested_at end,
+        version = k.version + 1
+    from held h
+    where k.id = h.id and case $3::text when 'redrive' then h.status <> 'succeeded'
+        when 'resume' then h.is_held and h.status = 'running' else h.status = 'running' end
+    returning k.*
+),
+logged as (
+    insert into grns.events (version, workspace, task_id, kind, trace_id, actor, payload)
+    select c.version, c.workspace, c.id,
+        'evt.workflow.' || case $3::text when 'pause' then 'paused' when 'resume' then 'resumed'
+            when 'cancel' then 'cancel_requested' else 'redriven' end,
+        c.trace_id, $4::text,
+        json_build_object('workflow_id', c.id, 'name', c.name, 'status', c.status, 'total', c.total,
+            'succeeded', w.met, 'failed', w.broken, 'actor', $4::text, 'reason', $5::text)
+    from changed c
+    join grns.waits w on w.task_id = c.id
+)
+select h.status, h.is_held, exists (select from changed) as is_changed from held h
