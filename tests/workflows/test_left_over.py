@@ -120,6 +120,24 @@ async def test_explain_says_what_a_task_waits_for(shared: Database) -> None:
     assert sentence == f"waiting for 2 tasks: noop {first} (queued), noop {second} (queued)"
 
 
+async def test_explain_says_that_a_workflow_holds_its_tasks(shared: Database) -> None:
+    graph = '[{"name": "a", "task_type": "noop"}, {"task_type": "noop", "needs": [{"task": "a"}]}]'
+    first, second = await shared.run("submit_graph", graph, "default", None, '{"name": "flow"}')
+    ((flow,),) = await fetch(shared, "select id from grns.workflows")
+    await shared.run("change_workflow", flow, "default", "pause", "ann", "closed")
+    reason, sentence, _ = await explained(shared, second["task_id"])
+    assert (reason, sentence) == ("needs", f"waiting for 1 task: a {first['task_id']} (queued)")
+    await end(shared, first["task_id"])
+    await follow(shared)
+    reason, sentence, steps = await explained(shared, second["task_id"])
+    assert (reason, steps) == ("paused", [f"grns workflow resume {flow}"])
+    assert sentence.startswith(f"its workflow {flow} was paused by ann at ")
+    assert sentence.endswith(" (closed)")
+    await shared.run("change_workflow", flow, "default", "cancel", "ann", None)
+    _, sentence, _ = await explained(shared, second["task_id"])
+    assert sentence == f"its workflow {flow} is to be cancelled, and with it this task"
+
+
 async def test_explain_says_what_a_task_was_cancelled_for(shared: Database) -> None:
     first = (await submit(shared)).id
     child, undo = await child_of(shared, first), await child_of(shared, first, outcome="failure")

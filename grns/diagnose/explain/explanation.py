@@ -15,7 +15,7 @@ from grns.diagnose.explain.cause import Cause
 from grns.diagnose.explain.history import HistoryStep, story
 from grns.diagnose.explain.phrases import because, clock, counted, failure, short
 from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
-from grns.diagnose.explain.snapshot import NeedSeen, TaskSnapshot
+from grns.diagnose.explain.snapshot import HoldSeen, NeedSeen, TaskSnapshot
 from grns.model.task import REDRIVABLE, STATUS_AFTER, TERMINAL, TaskStatus
 from grns.text import lasted
 
@@ -124,7 +124,7 @@ _ANSWERS: dict[str, ClaimWord] = {"paused": "paused", "no_handler": "no_handler"
 def _waiting(seen: TaskSnapshot) -> list[Cause]:
     due = seen.task.next_attempt_at
     if due is None:
-        return [_needy(seen)]
+        return _needy(seen)
     if due > seen.now:
         left = (due - seen.now).total_seconds()
         sentence = f"waiting until {clock(due, seen.now)}, for {lasted(left)} more"
@@ -133,16 +133,34 @@ def _waiting(seen: TaskSnapshot) -> list[Cause]:
     return [_overdue(seen, due, "waiting:"), *standing(seen)]
 
 
-def _needy(seen: TaskSnapshot) -> Cause:
+def _needy(seen: TaskSnapshot) -> list[Cause]:
     needs = seen.needs
     if needs is None:
-        return Cause("waiting", "waiting for tasks, and nothing says for which: run grns admin verify")
+        return [Cause("waiting", "waiting for tasks, and nothing says for which: run grns admin verify")]
+    held = [] if needs.hold is None else [_held(seen, needs.hold)]
+    if needs.met >= needs.required:
+        return held or [Cause("needs", "its needs are met: the follower queues it next")]
     running = [one for one in needs.unmet if one.ended_as is None]
     named = ", ".join(f"{_named(one)} ({one.status or 'deleted'})" for one in running)
     more = f" and {needs.open - len(running)} more" if needs.open > len(running) else ""
     of = "" if needs.required == needs.open + needs.met else f", {needs.met} of {needs.required} are met"
     sentence = f"waiting for {counted(needs.open, 'task')}: {named}{more}{of}"
-    return Cause("needs", sentence, tuple(f"grns explain {one.id}" for one in running[:1]))
+    return [Cause("needs", sentence, tuple(f"grns explain {one.id}" for one in running[:1])), *held]
+
+
+def _held(seen: TaskSnapshot, hold: HoldSeen) -> Cause:
+    if hold.paused_at is None:
+        return Cause(
+            "paused",
+            f"its workflow {hold.workflow_id} is to be cancelled, and with it this task",
+            ("grns operation list",),
+        )
+    return Cause(
+        "paused",
+        f"its workflow {hold.workflow_id} was paused by {hold.paused_by} at {clock(hold.paused_at, seen.now)}"
+        f"{because(hold.reason)}",
+        (f"grns workflow resume {hold.workflow_id}",),
+    )
 
 
 def _named(one: NeedSeen) -> str:

@@ -78,7 +78,11 @@ def _queued(row: Row) -> str:
 
 def _waiting(row: Row) -> str:
     if row["payload"].get("waits_for") == "tasks":
-        return f"submitted{_by(row)}: waits for tasks" if row["version"] == 1 else "waits for tasks again"
+        if row["version"] == 1:
+            return f"submitted{_by(row)}: waits for tasks"
+        why = row["payload"].get("why")
+        by = f", redriven{_by(row)}{because(why)}" if row["payload"].get("reason") == "redriven" else ""
+        return f"waits for tasks again{by}"
     if row["version"] > 1:
         return f"its needs are met: due at {_moment(row, 'next_attempt_at')}"
     return f"submitted{_by(row)} with a delay: due at {_moment(row, 'next_attempt_at')}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from grns.diagnose.explain.snapshot import (
     Ahead,
+    HoldSeen,
     IssueSeen,
     NeedSeen,
     NeedsSeen,
@@ -77,7 +78,10 @@ def _needs(row: Row) -> NeedsSeen | None:
     if row["needs_open"] is None:
         return None
     unmet = [NeedSeen(**one) for one in loads_stored(row["needs"]) or ()]
-    return NeedsSeen(row["needs_open"], row["needs_met"], row["needs_required"], unmet)
+    hold = None
+    if row["held_by"] is not None:
+        hold = HoldSeen(row["held_by"], row["held_at"], row["held_actor"], row["held_reason"])
+    return NeedsSeen(row["needs_open"], row["needs_met"], row["needs_required"], unmet, hold)
 
 
 def _workers(row: Row) -> PoolWorkers:

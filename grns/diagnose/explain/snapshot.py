@@ -116,6 +116,16 @@ class NeedSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldSeen:
+    """A workflow that holds back its tasks: since when it is paused; None if it is to be cancelled."""
+
+    workflow_id: str
+    paused_at: datetime | None
+    paused_by: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class NeedsSeen:
     """What a task needs: how much is open, met and required, and the first few that are not met."""
 
@@ -123,6 +133,7 @@ class NeedsSeen:
     met: int = 0
     required: int = 0
     unmet: Sequence[NeedSeen] = ()
+    hold: HoldSeen | None = None
 
 
 @dataclass(frozen=True, slots=True)
