@@ -37,8 +37,9 @@ from grns.tasks import read
 from grns.tasks.announce import announce
 from grns.tasks.cancel import cancel
 from grns.tasks.redrive import redrive
-from grns.tasks.submit import NewWorkflow, Prepared, Submissions, Submitted, submit_in
+from grns.tasks.submit import Prepared, Submissions, Submitted, submit_in
 from grns.tasks.submit_many import Bulk
+from grns.tasks.workflow_plan import PlannedWorkflow
 from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker.handler import Handler
@@ -187,14 +188,14 @@ class Client(OperatorMethods, SubscriberMethods):
         return Workflow(self, self._reader, name)
 
     async def _submit_workflow(
-        self, workflow: NewWorkflow, batch: Sequence[Prepared], tasks: Sequence[Any], connection: Any
+        self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any
     ) -> list[TaskHandle[Any]]:
-        with self._spans.submitting_many(len(batch)):
+        with self._spans.submitting_many(len(plan.tasks)):
             if connection is None:
-                made = await self._submissions.submit_workflow(batch, workflow)
-                await announce(self._transport, batch)
+                made = await self._submissions.submit_workflow(plan.tasks, plan.workflow)
+                await announce(self._transport, plan.tasks)
             else:
-                made = await submit_in(connection, batch, actor=self._actor, workflow=workflow)
+                made = await submit_in(connection, plan.tasks, actor=self._actor, workflow=plan.workflow)
         return self._handles(made, [{"task": task} for task in tasks])
 
     async def _submit(self, prepared: Prepared, connection: Any) -> Submitted:

@@ -15,7 +15,7 @@ from grns.errors import InvalidInputError, WaitTimeoutError
 from grns.model.submission import Need, Outcome
 from grns.operations.service import Operation
 from grns.tasks.submit import NewWorkflow
-from grns.tasks.workflow_plan import MOST_TASKS, new_workflow_id
+from grns.tasks.workflow_plan import MOST_TASKS, PlannedWorkflow, new_workflow_id
 from grns.tasks.workflows import WorkflowState
 
 if TYPE_CHECKING:
@@ -96,18 +96,17 @@ class WorkflowHandle:
         return await self._client.redrive_workflow(self.id, reason=reason)
 
 
-class Workflow:
-    """Tasks that need each other. `Client.workflow` makes one; `submit` creates all of them, or none.
+class WorkflowTasks:
+    """Tasks that need each other, until they are submitted.
 
     Attributes:
         id: id that the workflow will have.
         name: its name.
     """
 
-    def __init__(self, client: Client, reader: SubmissionReader, name: str) -> None:
+    def __init__(self, reader: SubmissionReader, name: str) -> None:
         self.id = new_workflow_id()
         self.name = name
-        self._client = client
         self._reader = reader
         self._prepared: dict[str, Prepared] = {}
         self._handlers: list[Any] = []
@@ -160,6 +159,34 @@ class Workflow:
         """Add a last task, which runs when all others have ended."""
         return self._last_task("end", task, payload, options)
 
+    def planned(self) -> PlannedWorkflow:
+        """Return the workflow and its tasks. Raises InvalidInputError if it is empty."""
+        if len(self._prepared) == len(self._last):
+            raise InvalidInputError("bad_submission", "the workflow has no task")
+        names = {one.id: name for name, one in self._prepared.items()}
+        workflow = NewWorkflow(self.id, self.name, names, self._last)
+        return PlannedWorkflow(workflow, list(self._prepared.values()))
+
+    def _last_task(
+        self, outcome: Outcome, task: Any, payload: Any, options: Mapping[str, Any]
+    ) -> WorkflowTask:
+        added = self.task(task, payload, needs=[Need(task=self.id, outcome=outcome)], **options)
+        self._last.add(added.id)
+        return added
+
+
+class Workflow(WorkflowTasks):
+    """Tasks that need each other. `Client.workflow` makes one; `submit` creates all of them, or none.
+
+    Attributes:
+        id: id that the workflow will have.
+        name: its name.
+    """
+
+    def __init__(self, client: Client, reader: SubmissionReader, name: str) -> None:
+        super().__init__(reader, name)
+        self._client = client
+
     async def submit(self, *, connection: Any = None) -> WorkflowHandle:
         """Create all tasks, or none.
 
@@ -171,21 +198,5 @@ class Workflow:
             UnavailableError: Postgres cannot be reached; nothing was created.
             OutcomeUnknownError: the tasks may exist.
         """
-        if len(self._prepared) == len(self._last):
-            raise InvalidInputError("bad_submission", "the workflow has no task")
-        handles = await self._client._submit_workflow(
-            NewWorkflow(
-                self.id, self.name, {one.id: name for name, one in self._prepared.items()}, self._last
-            ),
-            list(self._prepared.values()),
-            self._handlers,
-            connection,
-        )
+        handles = await self._client._submit_workflow(self.planned(), self._handlers, connection)
         return WorkflowHandle(self.id, dict(zip(self._prepared, handles, strict=True)), self._client)
-
-    def _last_task(
-        self, outcome: Outcome, task: Any, payload: Any, options: Mapping[str, Any]
-    ) -> WorkflowTask:
-        added = self.task(task, payload, needs=[Need(task=self.id, outcome=outcome)], **options)
-        self._last.add(added.id)
-        return added

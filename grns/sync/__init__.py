@@ -10,6 +10,8 @@ print(handle.result(timeout=30))
 """
 
 from grns.sync.client import SyncClient as Client
-from grns.sync.client import SyncTaskHandle as TaskHandle
+from grns.sync.handle import SyncTaskHandle as TaskHandle
+from grns.sync.workflow import SyncWorkflow as Workflow
+from grns.sync.workflow import SyncWorkflowHandle as WorkflowHandle
 
-__all__ = ["Client", "TaskHandle"]
+__all__ = ["Client", "TaskHandle", "Workflow", "WorkflowHandle"]

@@ -6,10 +6,9 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
 from grns.client.arguments import SubmissionReader
@@ -18,76 +17,25 @@ from grns.client.handle import TaskHandle as AsyncTaskHandle
 from grns.errors import ConflictError, OutcomeUnknownError
 from grns.model.actor import check as check_actor
 from grns.model.submission import Need, Submission
-from grns.model.task import Task, TaskStatus
+from grns.model.task import Task
 from grns.outbox.events import LogEvent
 from grns.settings import load
 from grns.sync.background import Background, BackgroundClosedError
+from grns.sync.handle import SyncTaskHandle
 from grns.sync.operator import SyncOperatorMethods
+from grns.sync.schedules import SyncSchedules
+from grns.sync.workflow import SyncWorkflow
 from grns.tasks.submit import Submitted, submit_in_sync
+from grns.tasks.workflow_plan import PlannedWorkflow
 from grns.worker.handler import Handler
 
 Answer = TypeVar("Answer")
 PayloadT = TypeVar("PayloadT")
-ResultT = TypeVar("ResultT", covariant=True)
 ResultOfT = TypeVar("ResultOfT")
 
 _clients: weakref.WeakSet[SyncClient] = weakref.WeakSet()
 # Connections that a fork has copied: closing them would disturb those of the parent process.
 _inherited: list[Background] = []
-
-
-@dataclass(slots=True, eq=False)
-class SyncTaskHandle(Generic[ResultT]):
-    """A task that was submitted with a `grns.sync.Client`: as `grns.TaskHandle`, without `await`.
-
-    Attributes:
-        id: id of the task.
-        created: whether the submission created it; False if its idempotency key had a task already.
-        trace_id: trace of the task.
-
-    Example:
-        result = client.submit(fetch_page, Page(url="https://example.org")).result(timeout=30)
-    """
-
-    id: str
-    created: bool
-    trace_id: str
-    _client: SyncClient = field(repr=False)
-    _task: Any = field(default=None, repr=False)
-
-    def wait(self, *, timeout: float | timedelta | None = None) -> Task:
-        """Wait until the task ends, and return it: see `grns.Client.wait`."""
-        return self._client.wait(self.id, timeout=timeout)
-
-    def result(self, *, timeout: float | timedelta | None = None) -> ResultT:
-        """Wait until the task ends, and return its result; errors are those of `grns.TaskHandle.result`."""
-
-        async def ask(client: AsyncClient) -> ResultT:
-            task: Handler[Any, ResultT] | None = self._task if isinstance(self._task, Handler) else None
-            handle: AsyncTaskHandle[ResultT] = client.handle(self.id, task)
-            return await handle.result(timeout=timeout)
-
-        return self._client.ask(ask)
-
-    def status(self) -> TaskStatus:
-        """Return the current status."""
-        return self.get().status
-
-    def get(self) -> Task:
-        """Return the current state of the task."""
-        return self._client.get(self.id)
-
-    def events(self) -> list[LogEvent]:
-        """Return the events of the task, in order."""
-        return self._client.events(self.id)
-
-    def cancel(self, *, reason: str | None = None) -> str:
-        """Cancel the task: see `grns.Client.cancel`."""
-        return self._client.cancel(self.id, reason=reason)
-
-    def redrive(self, *, reason: str | None = None) -> str:
-        """Run the task again, with its attempts reset: see `grns.Client.redrive`."""
-        return self._client.redrive(self.id, reason=reason)
 
 
 class SyncClient(SyncOperatorMethods):
@@ -216,6 +164,28 @@ class SyncClient(SyncOperatorMethods):
     def handle(self, task_id: str, task: Handler[Any, ResultOfT] | None = None) -> SyncTaskHandle[ResultOfT]:
         """Return a handle of a task that exists. Pass its handler to get the result in its type."""
         return SyncTaskHandle(task_id, False, "", self, task)
+
+    def workflow(self, name: str) -> SyncWorkflow:
+        """Return a new workflow, to which you add tasks: see `grns.Client.workflow`."""
+        return SyncWorkflow(self, self._reader, name)
+
+    def _submit_workflow(
+        self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any
+    ) -> list[SyncTaskHandle[Any]]:
+        made: Sequence[Any]
+        if connection is None:
+            made = self.ask(lambda client: client._submit_workflow(plan, tasks, None))
+        else:
+            made = submit_in_sync(connection, plan.tasks, actor=self._actor, workflow=plan.workflow)
+        return [
+            SyncTaskHandle(one.id, one.created, one.trace_id, self, task)
+            for one, task in zip(made, tasks, strict=True)
+        ]
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """Tasks that are submitted again and again: see `grns.Client.schedules`."""
+        return SyncSchedules(self)
 
     def get(self, task_id: str) -> Task:
         """Return the current state of a task: see `grns.Client.get`."""

@@ -8,10 +8,12 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from grns.client.client import Client
+from grns.operations.service import Operation
 from grns.postgres.paging import Page
 from grns.stats.issues import Issue, State
 from grns.tasks.pauses import Pause
 from grns.tasks.search import Count, TaskSummary
+from grns.tasks.workflows import WorkflowState, WorkflowStatus
 
 Answer = TypeVar("Answer")
 
@@ -51,3 +53,29 @@ class SyncOperatorMethods:
     ) -> Page[Issue]:
         """Return issues: see `grns.Client.issues`."""
         return self.ask(lambda client: client.issues(state, limit=limit, after=after))
+
+    def workflows(
+        self, status: WorkflowStatus | None = None, *, limit: int = 50, after: str | None = None
+    ) -> Page[WorkflowState]:
+        """Return workflows: see `grns.Client.workflows`."""
+        return self.ask(lambda client: client.workflows(status, limit=limit, after=after))
+
+    def get_workflow(self, workflow_id: str) -> WorkflowState:
+        """Return the current state of a workflow: see `grns.Client.get_workflow`."""
+        return self.ask(lambda client: client.get_workflow(workflow_id))
+
+    def pause_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
+        """Pause a workflow: see `grns.Client.pause_workflow`."""
+        return self.ask(lambda client: client.pause_workflow(workflow_id, reason=reason))
+
+    def resume_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
+        """Resume a workflow: see `grns.Client.resume_workflow`."""
+        return self.ask(lambda client: client.resume_workflow(workflow_id, reason=reason))
+
+    def cancel_workflow(self, workflow_id: str, *, reason: str | None = None) -> Operation:
+        """Cancel the tasks of a workflow: see `grns.Client.cancel_workflow`."""
+        return self.ask(lambda client: client.cancel_workflow(workflow_id, reason=reason))
+
+    def redrive_workflow(self, workflow_id: str, *, reason: str | None = None) -> Operation:
+        """Run the tasks of a workflow again: see `grns.Client.redrive_workflow`."""
+        return self.ask(lambda client: client.redrive_workflow(workflow_id, reason=reason))

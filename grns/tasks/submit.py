@@ -254,7 +254,11 @@ async def submit_in(
 
 
 def submit_in_sync(
-    connection: Any, batch: Sequence[Prepared], *, actor: str | None = None
+    connection: Any,
+    batch: Sequence[Prepared],
+    *,
+    actor: str | None = None,
+    workflow: NewWorkflow | None = None,
 ) -> list[Submitted | ConflictError]:
     """Do the same on the connection of a synchronous driver."""
-    return answers(batch, user_connection.fetch_sync(connection, *call(batch, actor, wakes=True)))
+    return answers(batch, user_connection.fetch_sync(connection, *call(batch, actor, workflow, wakes=True)))

@@ -17,7 +17,8 @@ from grns.model.json import Limits
 from grns.model.outcome import Verb
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
-from grns.tasks.submit import NewWorkflow, Prepared, Submitted
+from grns.tasks.submit import Prepared, Submitted
+from grns.tasks.workflow_plan import PlannedWorkflow
 from grns.tasks.workflows import WorkflowState
 from grns.telemetry import current
 from grns.testing.context import LocalContext, forged
@@ -170,12 +171,12 @@ class EagerClient(Client):
         return answer
 
     async def _submit_workflow(
-        self, workflow: NewWorkflow, batch: Sequence[Prepared], tasks: Sequence[Any], connection: Any
+        self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any
     ) -> list[TaskHandle[Any]]:
         for task in tasks:
             self._note(task)
-        self._needs.add_workflow(workflow, batch)
-        return self._handles(await self._submit_part(batch), [{"task": task} for task in tasks])
+        self._needs.add_workflow(plan.workflow, plan.tasks)
+        return self._handles(await self._submit_part(plan.tasks), [{"task": task} for task in tasks])
 
     async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | ConflictError]:
         answers: list[Submitted | ConflictError] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from grns.client.client import Client as AsyncClient
 from grns.model.task import Task
 from grns.sync import Client, TaskHandle
+from grns.tasks.workflow_plan import PlannedWorkflow
 from grns.testing.eager import EagerClient
 from grns.worker.handler import Handler
 from grns.worker.pool import Pool
@@ -70,6 +71,11 @@ class SyncEagerClient(Client):
     def submit_many(self, submissions: Any, *, connection: Any = None) -> Any:
         """Create tasks and run them."""
         return super().submit_many(submissions)
+
+    def _submit_workflow(
+        self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any
+    ) -> list[TaskHandle[Any]]:
+        return super()._submit_workflow(plan, tasks, None)
 
     def run_waiting(self) -> None:
         """Run the tasks that wait for their time: see `EagerClient.run_waiting`."""

@@ -102,6 +102,35 @@ def test_every_method_answers(client: sync.Client) -> None:
         two.wait(timeout=0)
 
 
+def test_workflow_and_schedule_without_await(client: sync.Client, shared: Database) -> None:
+    flow = client.workflow("report")
+    page = flow.task(handle, Page(url="x"), name="page")
+    flow.task("other", pool="worker", name="report", needs=[page])
+    run = flow.submit()
+    assert (list(run.tasks), run.tasks["page"].id) == (["page", "report"], page.id)
+    assert (run.get().status, run.get().total) == ("running", 2)
+    assert run.pause(reason="closed").pause_reason == "closed"
+    assert run.resume().paused_at is None
+    assert [one.id for one in client.workflows("running").rows] == [run.id]
+    with pytest.raises(grns.WaitTimeoutError):
+        run.wait(timeout=0)
+    assert run.cancel().filter.endswith(f"workflow:{run.id}")
+    assert run.redrive().action == "redrive"
+    lost = client.workflow("lost")
+    lost.task(handle, Page(url="x"))
+    with psycopg.connect(shared.url) as connection:
+        undone = lost.submit(connection=connection)
+        connection.rollback()
+    with pytest.raises(grns.NotFoundError):
+        undone.get()
+    made = client.schedules.put("daily", handle, Page(url="x"), every=3600)
+    assert [one.name for one in client.schedules.list().rows] == ["daily"]
+    assert (client.schedules.get("daily").next_at, client.schedules.runs("daily").rows) == (made.next_at, [])
+    assert client.schedules.pause("daily").paused_at is not None
+    assert client.schedules.resume("daily").paused_at is None
+    client.schedules.delete("daily")
+
+
 def test_handler_submits_with_either_client(client: sync.Client) -> None:
     made = handle.submit(client, Page(url="x"), priority=0)
     assert isinstance(made, sync.TaskHandle)

@@ -1,0 +1,72 @@
+"""Handles of tasks, for synchronous applications."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from grns.client.client import Client as AsyncClient
+from grns.client.handle import TaskHandle as AsyncTaskHandle
+from grns.model.task import Task, TaskStatus
+from grns.outbox.events import LogEvent
+from grns.worker.handler import Handler
+
+if TYPE_CHECKING:
+    from grns.sync.client import SyncClient
+
+ResultT = TypeVar("ResultT", covariant=True)
+
+
+@dataclass(slots=True, eq=False)
+class SyncTaskHandle(Generic[ResultT]):
+    """A task that was submitted with a `grns.sync.Client`: as `grns.TaskHandle`, without `await`.
+
+    Attributes:
+        id: id of the task.
+        created: whether the submission created it; False if its idempotency key had a task already.
+        trace_id: trace of the task.
+
+    Example:
+        result = client.submit(fetch_page, Page(url="https://example.org")).result(timeout=30)
+    """
+
+    id: str
+    created: bool
+    trace_id: str
+    _client: SyncClient = field(repr=False)
+    _task: Any = field(default=None, repr=False)
+
+    def wait(self, *, timeout: float | timedelta | None = None) -> Task:
+        """Wait until the task ends, and return it: see `grns.Client.wait`."""
+        return self._client.wait(self.id, timeout=timeout)
+
+    def result(self, *, timeout: float | timedelta | None = None) -> ResultT:
+        """Wait until the task ends, and return its result; errors are those of `grns.TaskHandle.result`."""
+
+        async def ask(client: AsyncClient) -> ResultT:
+            task: Handler[Any, ResultT] | None = self._task if isinstance(self._task, Handler) else None
+            handle: AsyncTaskHandle[ResultT] = client.handle(self.id, task)
+            return await handle.result(timeout=timeout)
+
+        return self._client.ask(ask)
+
+    def status(self) -> TaskStatus:
+        """Return the current status."""
+        return self.get().status
+
+    def get(self) -> Task:
+        """Return the current state of the task."""
+        return self._client.get(self.id)
+
+    def events(self) -> list[LogEvent]:
+        """Return the events of the task, in order."""
+        return self._client.events(self.id)
+
+    def cancel(self, *, reason: str | None = None) -> str:
+        """Cancel the task: see `grns.Client.cancel`."""
+        return self._client.cancel(self.id, reason=reason)
+
+    def redrive(self, *, reason: str | None = None) -> str:
+        """Run the task again, with its attempts reset: see `grns.Client.redrive`."""
+        return self._client.redrive(self.id, reason=reason)
