@@ -96,7 +96,7 @@ class WorkflowHandle:
         return await self._client.redrive_workflow(self.id, reason=reason)
 
 
-class WorkflowTasks:
+class WorkflowMethods:
     """Tasks that need each other, until they are submitted.
 
     Attributes:
@@ -175,7 +175,7 @@ class WorkflowTasks:
         return added
 
 
-class Workflow(WorkflowTasks):
+class Workflow(WorkflowMethods):
     """Tasks that need each other. `Client.workflow` makes one; `submit` creates all of them, or none.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from grns.client.arguments import SubmissionReader
 from grns.client.client import Client as AsyncClient
-from grns.client.workflow import WorkflowHandle, WorkflowTasks
+from grns.client.workflow import WorkflowHandle, WorkflowMethods
 from grns.operations.service import Operation
 from grns.sync.handle import SyncTaskHandle
 from grns.tasks.workflows import WorkflowState
@@ -60,7 +60,7 @@ class SyncWorkflowHandle:
         return self._client.redrive_workflow(self.id, reason=reason)
 
 
-class SyncWorkflow(WorkflowTasks):
+class SyncWorkflow(WorkflowMethods):
     """Tasks that need each other: as `grns.Workflow`, with a `submit` without `await`.
 
     Example:
