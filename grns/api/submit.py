@@ -14,7 +14,7 @@ from grns.api.access import RequestContext, Submitter
 from grns.api.answer import Answer
 from grns.api.request import Body, around, strict_fields
 from grns.api.route import PREFIX, router
-from grns.errors import GrnsError, InvalidInputError
+from grns.errors import ConflictError, GrnsError, InvalidInputError
 from grns.model import problem
 from grns.model.json import Limits, Unfit, parse_parts
 from grns.model.submission import Submission, submission
@@ -138,9 +138,15 @@ async def _submit(
 ) -> Sequence[Submitted | GrnsError]:
     if not prepared:
         return []
-    async with request_context.writing() as database:
-        submissions = Submissions(database, batch_limit=_MOST, actor=request_context.actor)
-        answers = await Bulk(submissions.submit_many).submit(prepared)
+    is_whole = any(one.submission.needs for one in prepared)
+    try:
+        async with request_context.writing() as database:
+            submissions = Submissions(database, batch_limit=_MOST, actor=request_context.actor)
+            answers = await Bulk(submissions.submit_many).submit(prepared)
+    except (ConflictError, InvalidInputError) as error:
+        if not is_whole or len(prepared) == 1:
+            raise
+        return [error] * len(prepared)
     await announce(request_context.context.transport, prepared)
     return answers
 
@@ -153,10 +159,7 @@ def _prepared(request_context: RequestContext, said: object) -> Prepared | GrnsE
                 raise value.error()
         if not isinstance(said, dict):
             raise InvalidInputError("bad_submission", "a task is a JSON object")
-        prepared = _prepare(request_context, said)
-        if prepared.submission.needs:
-            raise InvalidInputError("bad_submission", "needs: submit the task by itself, or a workflow")
-        return prepared
+        return _prepare(request_context, said)
     except GrnsError as error:
         return error
 

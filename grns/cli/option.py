@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from grns.cli import failure
 from grns.errors import InvalidInputError
 from grns.model import duration, subjects
+from grns.model.envelope import first_problem
 from grns.model.json import parse
+from grns.model.submission import Need
 from grns.postgres.paging import parts
 from grns.settings import load
 
@@ -169,6 +172,20 @@ class KindType(click.ParamType[str]):
 
 
 TASK_ID = Token("task id")
+
+
+def _need(said: str | Need) -> Need:
+    """Return a need: the id of a task and, after a colon, how it must end."""
+    if isinstance(said, Need):
+        return said
+    task_id, _, outcome = said.partition(":")
+    try:
+        return Need.model_validate({"task": task_id, "outcome": outcome or "success"})
+    except ValidationError as error:
+        raise InvalidInputError("bad_submission", first_problem(error)) from error
+
+
+NEED = Checked(_need, name="need")
 
 
 def together(*decorators: Decorator) -> Decorator:

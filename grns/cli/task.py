@@ -70,6 +70,7 @@ def task() -> None:
     examples=[
         """grns task submit fetch_page --payload '{"url": "https://example.org"}' --wait""",
         "grns task submit send_report --pool reports --delay 1h --payload @report.json",
+        "grns task submit send_receipt --needs TASK_ID",
     ]
 )
 @click.argument("task_type", metavar="TYPE", type=option.Token("task_type", code=_BAD))
@@ -108,6 +109,16 @@ def task() -> None:
     "--idempotency-key", metavar="KEY", help="Idempotency key: the same key returns the existing task."
 )
 @click.option("--trace-id", metavar="ID", help="Trace id of the task.")
+@click.option(
+    "--needs",
+    metavar="ID[:OUTCOME]",
+    multiple=True,
+    type=option.NEED,
+    help="Task that must end before: :success (default), :failure or :end.",
+)
+@click.option(
+    "--required", type=option.Whole(1, 10_000, code=_BAD), help="How many needs must be met. Defaults to all."
+)
 @click.option("--wait", "is_waiting", is_flag=True, help="Wait until the task ends, and show it.")
 @option.timeout_option
 @output_option

@@ -215,7 +215,8 @@ class Client(OperatorMethods, SubscriberMethods):
 
         Args:
             submissions: mappings with the arguments of `submit`.
-            connection: as in `submit`. Without it, tasks are created in transactions of 500.
+            connection: as in `submit`. Without it, tasks are created in transactions of 500; if one needs
+                others, all in one transaction, or none.
 
         Returns:
             One answer per submission, in their order: as of `submit`, or a ConflictError.

@@ -82,8 +82,10 @@ class CommandStore:
         """Create the task, or find the one that has its key.
 
         Raises `ConflictError` where that one is another, and where a message of the same id said something
-        else.
+        else; `InvalidInputError` (`unknown_need`) where it needs a task that is not there.
         """
+        if command.prepared.submission.needs:  # refused as a whole with all that it is created with
+            return _settled((await self._submit_once([command]))[0])
         return _settled(await self._submissions.ask(command))
 
     async def cancel(self, command: CancelCommand) -> CommandResult:

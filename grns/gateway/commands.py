@@ -86,9 +86,12 @@ class CommandHandler:
             wanted = command.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
             carried = await self._carry_out(wanted)
         except (InvalidInputError, ConflictError) as error:
-            return await self._reject(delivery, problem.of(error).code, error)
+            code = problem.of(error).code
+            if code == "unknown_need":
+                return await self._wait_for_task(delivery, error, code)
+            return await self._reject(delivery, code, error)
         except NotFoundError as error:
-            return await self._wait_for_task(delivery, error)
+            return await self._wait_for_task(delivery, error, "unknown_task")
         except UnavailableError as error:
             return await self._put_off(delivery, error)
         failpoint.reach("commands.executed")
@@ -162,10 +165,10 @@ class CommandHandler:
             is_kept = await dead_letters.reject(delivery, reason, str(error))
         return 0.0 if is_kept else _UNKEPT_SECONDS
 
-    async def _wait_for_task(self, delivery: Delivery, error: NotFoundError) -> float:
+    async def _wait_for_task(self, delivery: Delivery, error: GrnsError, reason: str) -> float:
         """Give back what names a task that may still be uncommitted; finally keep it as a dead letter."""
         if delivery.delivery_count > len(UNKNOWN_TASK_DELAYS):
-            return await self._reject(delivery, "unknown_task", error)
+            return await self._reject(delivery, reason, error)
         with suppress(GrnsError):
             await delivery.nak(UNKNOWN_TASK_DELAYS[delivery.delivery_count - 1])
         return 0.0

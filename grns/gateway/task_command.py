@@ -69,8 +69,6 @@ def _completed(wanted: TaskSubmit, said: Envelope, workspace: str) -> TaskSubmit
         raise RejectedError(
             "bad_submission", f"payload.workspace: the subject is that of workspace {workspace}"
         )
-    if wanted.needs:
-        raise RejectedError("bad_submission", "payload.needs: not over NATS: use HTTP or SQL")
     return wanted.model_copy(
         update={
             "workspace": workspace,

@@ -151,15 +151,16 @@ def call(
 ) -> tuple[str, tuple[Any, ...]]:
     """Return the statement that creates tasks, and its arguments.
 
-    A workflow, and a task that needs others, are created as a whole or not at all. Each stands behind those
-    that it needs.
+    A workflow, and a batch in which a task needs others, are created as a whole or not at all. Each task
+    stands behind those that it needs.
     """
     if workflow is None and not any(one.submission.needs for one in batch):
         return "submit_tasks", columns(batch, actor, wakes=wakes)
-    if workflow is None and len(batch) > 1:
-        raise InvalidInputError("bad_submission", "needs: submit the task by itself, or a workflow")
     if len({one.submission.workspace for one in batch}) > 1:
-        raise InvalidInputError("bad_submission", "workspace: the tasks of a workflow are in one workspace")
+        raise InvalidInputError(
+            "bad_submission",
+            "workspace: tasks that are created with one that needs others are in one workspace",
+        )
     text = f"[{','.join(_graph_task(one, workflow) for one in batch)}]"
     said = None if workflow is None else json.dumps({"id": workflow.id, "name": workflow.name})
     return "submit_graph", (text, batch[0].submission.workspace, actor, said)

@@ -24,12 +24,13 @@ class Bulk:
         self._failure: Exception | None = None
 
     async def submit(self, prepared: Sequence[Prepared]) -> list[Submitted | ConflictError]:
-        """Create all, and return the answers in their order.
+        """Create all, and return the answers in their order; with one that needs others, all or none.
 
         Where a part fails, what it met is raised if it is true of all of them that nothing was done,
         and otherwise `OutcomeUnknownError`, whose `answers` say what became of each.
         """
-        parts = [prepared[start : start + _PART_TASKS] for start in range(0, len(prepared), _PART_TASKS)]
+        size = len(prepared) if any(one.submission.needs for one in prepared) else _PART_TASKS
+        parts = [prepared[start : start + size] for start in range(0, len(prepared), size or 1)]
         fates = await asyncio.gather(*(self._submit_part(part) for part in parts))
         if self._failure is not None:
             raise _account(self._failure, [fate for part in fates for fate in part])

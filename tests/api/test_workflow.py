@@ -110,11 +110,22 @@ async def test_a_task_may_need_one_that_exists(local: httpx2.AsyncClient, shared
     wanted = {"task_type": "noop", "needs": [{"task": first}]}
     child = good(await local.post(tasks, json=wanted), [201])["id"]
     assert good(await local.get(f"{tasks}/{child}"))["status"] == "waiting"
-    batch = {"tasks": [{"task_type": "noop"}, wanted]}
-    items = good(await local.post(f"{tasks}/batch", json=batch))["items"]
-    assert [one["status"] for one in items] == ["created", "problem"]
     unknown = {"task_type": "noop", "needs": [{"task": "gr-nothing"}]}
     assert problem_of(await local.post(tasks, json=unknown), 400) == "unknown_need"
+
+
+async def test_a_batch_with_needs_is_created_as_a_whole(local: httpx2.AsyncClient, shared: Database) -> None:
+    tasks = f"{PREFIX}/tasks"
+    first = good(await local.post(tasks, json={"task_type": "noop"}), [201])["id"]
+    wanted = {"task_type": "noop", "needs": [{"task": first}]}
+    items = good(await local.post(f"{tasks}/batch", json={"tasks": [{"task_type": "noop"}, wanted]}))["items"]
+    assert [one["status"] for one in items] == ["created", "created"]
+    unknown = {"task_type": "noop", "needs": [{"task": "gr-nothing"}]}
+    batch = {"tasks": [{"task_type": "noop", "idempotency_key": "k"}, unknown]}
+    items = good(await local.post(f"{tasks}/batch", json=batch))["items"]
+    assert [one["problem"]["code"] for one in items] == ["unknown_need"] * 2
+    rows = await fetch(shared, "select count(*) as found from grns.tasks where idempotency_key = 'k'")
+    assert rows[0]["found"] == 0
 
 
 async def test_a_workflow_that_is_not_there_is_not_found(local: httpx2.AsyncClient) -> None:

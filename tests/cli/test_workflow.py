@@ -42,6 +42,31 @@ def test_a_workflow_is_submitted_listed_and_shown(grns: Call, tmp_path: Path) ->
     assert waits_on == {"a": [], "b": [], "write_report": ["a", "b"]}
 
 
+def test_workflow_is_paused_cancelled_and_redriven(grns: Call, tmp_path: Path) -> None:
+    workflow_id = grns("workflow", "submit", json.dumps(PLAN), "-o", "json").json["id"]
+    paused = grns("workflow", "pause", workflow_id, "--reason", "closed", "-o", "json")
+    assert (paused.code, paused.json["pause_reason"]) == (0, "closed")
+    assert "closed" in grns("workflow", "show", workflow_id).out
+    assert grns("workflow", "resume", workflow_id, "-o", "json").json["paused_at"] is None
+    tasks = grns("task", "list", f"workflow:{workflow_id}", "-o", "json").json["items"]
+    assert len(tasks) == 3
+    asked = grns("workflow", "cancel", workflow_id)
+    assert "--yes" in asked.err, "no terminal to ask at"
+    made = grns("workflow", "cancel", workflow_id, "--yes", "--detach", "-o", "json")
+    assert (made.code, made.json["matched"]) == (0, 3)
+    again = grns("workflow", "redrive", workflow_id, "--yes", "--detach", "-o", "json")
+    assert (again.code, again.json["action"]) == (0, "redrive")
+
+
+def test_task_needs_others(grns: Call) -> None:
+    first = grns("task", "submit", "charge", "-o", "json").json["id"]
+    second = grns("task", "submit", "refund", "--needs", f"{first}:failure", "--required", "1", "-o", "json")
+    assert second.code == 0, second.err
+    assert grns("task", "show", second.json["id"], "-o", "json").json["waits_for"] == "tasks"
+    wrong = grns("task", "submit", "refund", "--needs", f"{first}:never")
+    assert "outcome" in wrong.err
+
+
 def test_what_is_wrong_is_said_before_a_connection_is_opened(grns: Call) -> None:
     cycle = {"name": "x", "tasks": [{"name": "a", "task_type": "t", "needs": ["a"]}]}
     for plan, word in (

@@ -8,7 +8,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from grns.errors import ConflictError, ContendedError, NotFoundError, OutcomeUnknownError
+from grns.errors import (
+    ConflictError,
+    ContendedError,
+    InvalidInputError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
 from grns.gateway.command_store import CancelCommand, CommandResult, CommandStore, SubmitCommand
 from grns.model.submission import submission
 from grns.postgres.database import Database
@@ -76,6 +82,19 @@ async def test_a_submission_is_carried_out_once(orders: CommandStore, shared: Da
     assert await count(shared) == 1
     assert await kinds_of(shared, first.task_id or "") == ["evt.task.queued", "cmd.task.execute"]
     assert await marks(shared) == {("cmd.task.submit.v1", order.message_id)} == {order.mark}
+
+
+async def test_a_submission_with_needs_is_carried_out_once(orders: CommandStore, shared: Database) -> None:
+    need = (await orders.submit(submit())).task_id or ""
+    order = submit(needs=({"task": need},))
+    first = await orders.submit(order)
+    assert first.answer == "created"
+    assert await orders.submit(order) == CommandResult("repeated", first.task_id)
+    assert (await row_of(shared, first.task_id or ""))["waits_for"] == "tasks"
+    unknown = submit(needs=({"task": "gr-nothing"},))
+    with pytest.raises(InvalidInputError, match="no task gr-nothing"):
+        await orders.submit(unknown)
+    assert unknown.mark not in await marks(shared), "it may come again"
 
 
 async def test_of_many_copies_at_once_one_is_carried_out(shared: Database) -> None:

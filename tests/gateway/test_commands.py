@@ -187,6 +187,19 @@ async def test_the_end_of_a_task_that_may_not_be_committed_yet_is_waited_for(sta
     assert not await stage.letters()
 
 
+async def test_a_need_that_may_not_be_committed_yet_is_waited_for(stage: Stage) -> None:
+    async with stranger(stage.database) as other:
+        task_id = await other.fetchval("select grns.submit_task('noop')")
+        message = submission(needs=[{"task": task_id}])
+        delivery = await stage.follow(message, SUBMIT)
+        assert delivery.end == ("nak", UNKNOWN_TASK_DELAYS[0])
+        await other.execute("commit")
+    assert (await stage.follow(message, SUBMIT, count=2)).end == ("ack", None)
+    never = submission(needs=[{"task": "gr-nothing"}])
+    delivery = await stage.follow(never, SUBMIT, count=len(UNKNOWN_TASK_DELAYS) + 1)
+    assert delivery.end == ("term", "unknown_need")
+
+
 async def test_the_end_of_a_task_that_never_comes_is_a_dead_letter(stage: Stage) -> None:
     delivery = await stage.follow(cancellation("gr-0"), CANCEL, count=len(UNKNOWN_TASK_DELAYS) + 1)
     assert delivery.end == ("term", "unknown_task")

@@ -60,6 +60,16 @@ async def test_a_workflow_runs_in_the_order_of_its_needs(shared: Database, clien
     assert kinds == ["evt.workflow.started", "evt.workflow.succeeded"]
 
 
+async def test_a_batch_with_needs_is_created_as_a_whole(shared: Database, client: Client) -> None:
+    first = await client.submit("noop", pool="worker")
+    plain = {"task": "noop", "pool": "worker"}
+    made = await client.submit_many([plain, {**plain, "needs": [first]}])
+    assert [(await row_of(shared, one.id))["status"] for one in made] == ["queued", "waiting"]  # type: ignore[union-attr]
+    with pytest.raises(InvalidInputError, match="no task gr-nothing"):
+        await client.submit_many([{**plain, "idempotency_key": "k"}, {**plain, "needs": ["gr-nothing"]}])
+    assert (await client.count("key:k")).number == 0
+
+
 async def test_results_are_read_by_name(shared: Database, client: Client) -> None:
     flow = client.workflow("sum")
     first, second = (flow.task("noop", pool="worker", name=name) for name in ("first", "second"))
