@@ -10,6 +10,7 @@ import grns
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
 from tests.support.harness import Fleet, ready
+from tests.support.store import fetch
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -53,3 +54,28 @@ async def test_a_workflow_runs_through(
         run = await flow.submit()
         assert (await run.wait(timeout=30)).status == "succeeded"
         assert await run.tasks["report"].result(timeout=5) == 9
+
+
+async def test_next_task_of_a_chain_starts_at_once(
+    fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path
+) -> None:
+    """The follower is woken by each end: a pause between its readings (it was 50 ms once) would show."""
+    (tmp_path / "words.py").write_text(POOL)
+    fleet.start("server", "--only", "relay,scheduler")
+    await ready(database, fleet.start("worker", "start", "words:pool", PYTHONPATH=str(tmp_path)))
+    async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
+        flow = client.workflow("chain")
+        last = flow.task("split", {"text": "a"}, pool="worker")
+        for _ in range(60):
+            last = flow.task("split", {"text": "a"}, pool="worker", needs=[last])
+        run = await flow.submit()
+        assert (await run.wait(timeout=60)).status == "succeeded"
+    hops = await fetch(
+        database,
+        "select extract(epoch from n.started_at - t.finished_at) * 1000 as ms"
+        " from grns.needs e join grns.tasks t on t.id = e.needs join grns.tasks n on n.id = e.task_id",
+    )
+    assert len(hops) == 60
+    # Half of them may be as slow as this machine happens to be.
+    quarter = sorted(float(hop["ms"]) for hop in hops)[15]
+    assert quarter < 20, f"three quarters of the hops took {quarter:.1f} ms or more"
