@@ -1,7 +1,9 @@
-"""`make model`: every interleaving of two tasks, two workers, two attempts and two faults, and of a relay.
+"""`make model`: every interleaving of two tasks, two workers, two attempts and two faults, of a relay, and of
+a follower.
 
 Attempts succeed or ask for a retry; faults are crashes, lost acks, redeliveries, leases that run out and the
-broker's loss. Faults of the relay are refusals, lost answers, late arrivals and crashes. Release, cancel and
+broker's loss. Faults of the relay are refusals, lost answers, late arrivals and crashes; those of the
+follower are crashes, another leader and rows that are read again. Release, cancel and
 redrive are in the walks that `test_model_walks.py` takes on Postgres.
 """
 
@@ -15,9 +17,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tests.interleavings.explore import Exploration, Model, State, explore
+from tests.interleavings.follower import FollowerRules, begin_follower, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.row import Violation
-from tests.interleavings.variants import RELAY_VARIANTS, VARIANTS, find
+from tests.interleavings.variants import FOLLOWER_VARIANTS, RELAY_VARIANTS, VARIANTS, find
 from tests.interleavings.world import Rules, begin, model
 
 _WORLDS = "{task.description}: {task.completed:,} worlds, {task.fields[steps]:,} steps"
@@ -36,6 +39,9 @@ def main() -> int:
         for tasks in ((0, 0, 1, 0, 1), (0, 1, 0, 0, 1)):
             relay = begin_relay(tasks, faults=2)
             _explore(console, f"a relay, rows of tasks {tasks}, 2 faults", relay, relay_model(RelayRules()))
+        for counts in ((3, 1, 1, 1), (4, 1, 0, 0)):
+            title = "a follower, {} tasks, {} redrive, {} lock of another session, {} faults".format(*counts)
+            _explore(console, title, begin_follower(*counts), follower_model(FollowerRules()))
     except Violation as error:
         console.print(f"violated: {error}", markup=False)
         return 1
@@ -61,7 +67,7 @@ def _explore(console: Console, title: str, start: State, rules: Model[State]) ->
 
 def _show_variants(console: Console) -> int:
     table = Table("built wrongly", "steps", "what the model finds")
-    names = VARIANTS | RELAY_VARIANTS
+    names = VARIANTS | RELAY_VARIANTS | FOLLOWER_VARIANTS
     found = {variant: find(variant) for variant in names}
     for variant, way in found.items():
         table.add_row(names[variant], str(len(way) - 2), "\n".join(way[:-1]) if way else "NOTHING")

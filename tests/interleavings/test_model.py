@@ -8,9 +8,10 @@ import pytest
 
 from grns.model.outcome import Verb
 from tests.interleavings.explore import explore
+from tests.interleavings.follower import FollowerRules, begin_follower, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.row import Violation, claim, finish, reap, submit
-from tests.interleavings.variants import RELAY_VARIANTS, VARIANTS, find
+from tests.interleavings.variants import FOLLOWER_VARIANTS, RELAY_VARIANTS, VARIANTS, find
 from tests.interleavings.world import Rules, begin, model
 
 
@@ -35,6 +36,13 @@ def test_of_each_task_the_relay_publishes_every_row_in_order(tasks: tuple[int, .
     assert seen.ends > 2
 
 
+@pytest.mark.parametrize(("redrives", "locks", "faults"), [(0, 0, 1), (0, 1, 0)])
+def test_each_task_is_queued_or_cancelled_as_its_needs_end(redrives: int, locks: int, faults: int) -> None:
+    seen = explore(begin_follower(3, redrives, locks, faults), follower_model(FollowerRules()))
+    assert seen.worlds > 5000
+    assert seen.ends > 2
+
+
 @pytest.mark.parametrize(
     ("variant", "violated", "at_most"),
     [
@@ -48,6 +56,13 @@ def test_of_each_task_the_relay_publishes_every_row_in_order(tasks: tuple[int, .
         ("keeps_followers", "row 0 arrives behind row 2 of its task", 10),
         ("marks_answered", "[0] count as published and are not", 3),
         ("reads_unpublished", "not all is done", 11),
+        ("reads_rows", "not all is done", 8),
+        ("waits_for_gaps", "not all is done", 8),
+        ("looks_back", "not all is done", 10),
+        ("keeps_later", "not all is done", 10),
+        ("counts_turned", "task 2 is queued, and task 1, which it needs, is queued", 8),
+        ("guards_cursor", "task 2 is queued, and task 1, which it needs, is failed", 12),
+        ("brings_back", "not all is done", 13),
     ],
 )
 def test_what_is_built_wrongly_is_found_by_the_shortest_way(
@@ -56,12 +71,12 @@ def test_what_is_built_wrongly_is_found_by_the_shortest_way(
     said, *steps, state = find(variant)
     assert violated in said
     assert 0 < len(steps) <= at_most
-    assert state.strip().startswith(("World(", "Relay("))
+    assert state.strip().startswith(("World(", "Relay(", "Followed("))
 
 
 def test_each_rule_has_its_variant() -> None:
-    rules = {rule.name for kind in (Rules, RelayRules) for rule in dataclasses.fields(kind)}
-    assert rules - {"has_hints"} == {*VARIANTS, *RELAY_VARIANTS}
+    rules = {rule.name for kind in (Rules, RelayRules, FollowerRules) for rule in dataclasses.fields(kind)}
+    assert rules - {"has_hints"} == {*VARIANTS, *RELAY_VARIANTS, *FOLLOWER_VARIANTS}
 
 
 def test_what_is_not_in_the_table_cannot_be_done() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.interleavings import explore as exploration
+from tests.interleavings.follower import Followed, FollowerRules, begin_follower, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.world import Rules, begin, model
 
@@ -21,11 +24,46 @@ RELAY_VARIANTS = {
     "marks_answered": "a row that counts as published once it is sent",
     "reads_unpublished": "a relay that begins behind the last row that was published",
 }
+FOLLOWER_VARIANTS = {
+    "reads_rows": "a follower that takes a task for what its event says",
+    "waits_for_gaps": "a follower that never reads a row that commits after a later one",
+    "looks_back": "a follower that looks at no need of what begins to wait",
+    "keeps_later": "a follower that forgets a task that was locked",
+    "counts_turned": "a follower that counts each end that it reads",
+    "guards_cursor": "a follower that writes though it was overtaken",
+    "brings_back": "what was cancelled for a need stays so when that is redriven",
+}
+# Before what is read again says something else than the row.
+_REDRIVEN = (
+    "task 1 is written as failed", "task 1 is committed as failed", "task 1 is redriven",
+    "task 1 is written as succeeded", "task 1 is committed as succeeded", "task 2 is written",
+    "task 2 is committed as waiting",
+)  # fmt: skip
 
 
 def find(variant: str) -> list[str]:
     """Return what is violated, by which steps, and the state then; nothing where nothing is found."""
+    if variant in FOLLOWER_VARIANTS:
+        return exploration.find(_start(variant), follower_model(FollowerRules(**{variant: False})))
     if variant in RELAY_VARIANTS:
         return exploration.find(begin_relay((0, 1, 0), faults=2), relay_model(RelayRules(**{variant: False})))
     start = begin(tasks=1, workers=1, attempts=2, faults=2)
     return exploration.find(start, model(Rules(**{variant: False})))
+
+
+def _start(variant: str) -> Followed:
+    """Return a state from which it is not far to where a follower that is built wrongly goes wrong."""
+    start = begin_follower(3, redrives=1, locks=0, faults=1)
+    if variant == "reads_rows":
+        return _after(start, _REDRIVEN)
+    if variant == "brings_back":
+        return start._replace(faults=0)
+    return start._replace(redrives=0, locks=int(variant == "keeps_later"))
+
+
+def _after(state: Followed, labels: Sequence[str]) -> Followed:
+    """Return the state after some steps."""
+    rules = follower_model(FollowerRules())
+    for label in labels:
+        state = next(after for said, after in rules.steps(state) if said == label)
+    return state
