@@ -48,7 +48,11 @@ class WorkflowState:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowMember:
-    """A task of a workflow. `waits_on` are the names of the tasks that it still waits for."""
+    """A task of a workflow.
+
+    `waits_on` are the names of the tasks that it still waits for, at most 20; `needs` the ids of the tasks,
+    or of the workflow, that it needs, at most 100.
+    """
 
     name: str
     id: str
@@ -57,6 +61,7 @@ class WorkflowMember:
     status: TaskStatus
     waits_for: str | None
     waits_on: list[str]
+    needs: list[str]
     attempt: int
     is_last: bool
     started_at: datetime | None

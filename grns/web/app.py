@@ -35,10 +35,12 @@ from grns.web import (
     operation,
     overview,
     pool,
+    schedule,
     system,
     task,
     task_list,
     webhook,
+    workflow,
 )
 from grns.web.api_client import ApiClient, ApiProblemError
 from grns.web.authentication import Authenticator, Sessions, check_csrf, is_same_site
@@ -50,7 +52,8 @@ from grns.web.templating import STATIC, STATIC_PATH, Assets
 PAGES: tuple[WebPage, ...] = tuple(
     page
     for module in (
-        overview, issue, operation, task_list, task, pool, event, message, webhook, key, system, login,
+        overview, issue, operation, workflow, schedule, task_list, task, pool, event, message, webhook, key,
+        system, login,
     )
     for page in module.pages
 )  # fmt: skip

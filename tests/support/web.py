@@ -5,6 +5,7 @@ No tests live here; pytest writes the asserts of such files anew.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -17,11 +18,14 @@ import pytest
 from grns.api.context import ApiContext
 from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.model.filter import parse
+from grns.model.json import Limits
 from grns.model.outcome import Verb
 from grns.model.url_policy import UrlPolicy
 from grns.operations.model import request
 from grns.operations.service import create_operation
 from grns.postgres.database import Database
+from grns.schedules.model import schedule_spec
+from grns.schedules.service import put
 from grns.tasks import pauses as pause
 from grns.tasks import saved_filters as saved_filter
 from grns.telemetry.service_signals import RequestCrashed
@@ -287,6 +291,8 @@ class Furnished:
     fingerprint: str
     webhook: str
     seq: int
+    workflow: str
+    schedule: str
 
     @property
     def places(self) -> list[str]:
@@ -295,7 +301,8 @@ class Furnished:
             *(f"/tasks/{one}" for one in (self.queued, self.running, self.dead, self.succeeded)),
             f"/tasks/{self.dead}/edit", f"/messages/{self.message}", f"/operations/{self.operation}",
             f"/issues/{self.fingerprint}", "/pools/worker", f"/webhooks/{self.webhook}",
-            f"/webhooks/{self.webhook}/deliveries/{self.seq}",
+            f"/webhooks/{self.webhook}/deliveries/{self.seq}", f"/workflows/{self.workflow}",
+            f"/schedules/{self.schedule}",
         ]  # fmt: skip
 
 
@@ -347,6 +354,16 @@ async def furnish(database: Database) -> Furnished:
         actor=ACTOR,
     )
     seq = await ping_webhook(database, webhook.id, workspace="default", actor=ACTOR)
+    graph = [
+        *({"name": f"page {n}", "task_type": "fetch", "needs": []} for n in range(4)),
+        {"name": "report", "task_type": "write", "needs": [{"task": f"page {n}"} for n in range(4)]},
+    ]
+    await fetch(
+        database, 'select grns.submit_graph($1, workflow => \'{"name": "report"}\')', json.dumps(graph)
+    )
+    ((workflow,),) = await fetch(database, "select id from grns.workflows where workspace = 'default'")
+    spec = schedule_spec(name="daily", task_type="fetch", agent_type="worker", cron="0 9 * * *")
+    await put(database, spec, workspace="default", actor=ACTOR, limits=Limits())
     await count_all(database)
     (issue,) = await fetch(database, "select fingerprint from grns.issues where workspace = 'default'")
     return Furnished(
@@ -359,6 +376,8 @@ async def furnish(database: Database) -> Furnished:
         issue["fingerprint"],
         webhook.id,
         seq,
+        workflow,
+        spec.name,
     )
 
 

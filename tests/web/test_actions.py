@@ -126,6 +126,28 @@ async def test_an_edit_that_makes_no_sense_says_why(
     assert words in shown.root.text
 
 
+# ---------------------------------------------------------------- workflows and schedules
+
+
+async def test_a_workflow_is_paused_cancelled_and_redriven(guest: Browser, shared: Database) -> None:
+    at = f"/workflows/{(await furnish(shared)).workflow}"
+    shown = await guest.open(at)
+    nodes = [[" ".join(text.text.split()) for text in one.all("text")] for one in shown.root.all("g")]
+    assert nodes == [["fetch × 4", "4 queued"], ["report", "waiting"]]
+    assert "no task that waits for others" in told(await guest.send(at, f"{at}/pause"))
+    assert "Resumed" in told(await guest.send(at, f"{at}/resume"))
+    assert "was started" in told(await guest.send(at, f"{at}/cancel", reason="wrong month"))
+    (row,) = await fetch(shared, "select cancel_requested_at from grns.workflows where workspace = 'default'")
+    assert row["cancel_requested_at"] is not None
+
+
+async def test_a_schedule_is_paused_and_resumed(guest: Browser, shared: Database) -> None:
+    at = f"/schedules/{(await furnish(shared)).schedule}"
+    assert "is not submitted" in told(await guest.send(at, f"{at}/pause", reason="holidays"))
+    assert "holidays" in (await guest.open(at)).root.text
+    assert "Resumed" in told(await guest.send(at, f"{at}/resume"))
+
+
 # ---------------------------------------------------------------- many tasks
 
 
