@@ -110,17 +110,17 @@ def _layers(needed: Mapping[str, set[str]]) -> list[list[str]]:
         ready = [name for name in needed if name not in depth and needed[name] <= depth.keys()]
         depth |= {name: max((depth[one] + 1 for one in needed[name]), default=0) for name in ready}
     layers: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
-    places: dict[str, float] = {}
     for name in sorted(needed, key=lambda one: depth[one]):
         layers[depth[name]].append(name)
+    places: dict[str, int] = {}
+
+    def place(name: str) -> float:
+        before = [places[one] for one in needed[name]]
+        return sum(before) / len(before) if before else 0.0
+
     for layer in layers:
-
-        def place(name: str) -> float:
-            before = [places[one] for one in needed[name] if one in places]
-            return sum(before) / len(before) if before else 0.0
-
         layer.sort(key=place)
-        places |= {name: float(y) for y, name in enumerate(layer)}
+        places.update({name: y for y, name in enumerate(layer)})
     return layers
 
 

@@ -23,7 +23,9 @@ from rich.table import Table
 from grns.maintenance.consistency import ConsistencyCheck
 from grns.postgres.database import Database
 from tests.chaos.checker import Checker, Report
+from tests.chaos.graphs import resume_all
 from tests.chaos.nemesis import Nemesis
+from tests.chaos.schedules import pause_all, put_all
 from tests.chaos.services import check_services
 from tests.chaos.show import progress_on, show_violations, violations
 from tests.chaos.stage import Stage
@@ -63,6 +65,7 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
     witness = Witness(stage)
     try:
         await stage.start()
+        await put_all(stage.postgres.url)
         witness.start()
         seconds = await _blow(stage, nemesis, options, console)
         drained = await _drain(stage, console)
@@ -132,6 +135,8 @@ async def _drain(stage: Stage, console: Console) -> bool:
     if stage.services is not None:
         stage.services.heal()
     await stage.dismiss("submitter", "operator")
+    await pause_all(stage.postgres.url)
+    await resume_all(stage.postgres.url)
     deadline = time.monotonic() + _DRAIN_SECONDS
     left: tuple[int, ...] = ()
     asked = _OPEN.format(more=f", {UNHEARD} as unheard" if stage.disks else "")
@@ -173,7 +178,9 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: Co
     states = ", ".join(f"{count:,} {state}" for state, count in report.states.most_common())
     console.print(f"{report.tasks:,} tasks: {states}")
     console.print(f"{report.executions:,} executions, {report.events:,} events and dead letters in the log")
-    console.print(f"{report.needy:,} tasks and workflows that need others")
+    console.print(
+        f"{report.needy:,} tasks and workflows that need others, {report.ticks:,} times of schedules"
+    )
     operations = ", ".join(f"{count:,} {state}" for state, count in report.operations.items()) or "none"
     console.print(f"bulk operations: {operations}; messages sent to a webhook: {report.deliveries:,}")
     repeated = ", ".join(f"{count:,} {why}" for why, count in report.repeated.items()) or "none"
@@ -218,6 +225,7 @@ def _write(
         "executions": report.executions,
         "events": report.events,
         "tasks_and_workflows_that_need_others": report.needy,
+        "times_of_schedules": report.ticks,
         "operations": dict(report.operations),
         "messages_sent_to_a_webhook": report.deliveries,
         "taken_away_and_explained": dict(report.repeated),

@@ -19,6 +19,7 @@ from tests.chaos.handed_in import HandedIn, read_handed_in
 from tests.chaos.harm import OVER_HTTP, Harms
 from tests.chaos.http_worker import POOL
 from tests.chaos.operator import PARKED
+from tests.chaos.schedules import KEY, Schedules
 
 VIOLATIONS = {
     "lost": "handed in, and not there",
@@ -30,6 +31,7 @@ VIOLATIONS = {
     "stale write": "written by an attempt that did not do the work, or did not own it",
     "effect": "a transaction's effects that are not there exactly once",
     "needs": "run before its needs were met, or ended against them, or needs not as their tasks have ended",
+    "schedule": "a time that was due and not decided once, or whose task is not there once",
     "attempts": "attempted more often than it may be",
     "unclaimed run": "run without a claim in the log",
     "missing event": "in the log, and not seen on the bus",
@@ -119,6 +121,7 @@ class Report:
     excused: int = 0
     deliveries: int = 0
     needy: int = 0
+    ticks: int = 0
     operations: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
     violations: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in VIOLATIONS})
@@ -160,6 +163,7 @@ class Checker:
         self._harms = Harms()
         self._agents: dict[str, int] = {}
         self.graphs = Graphs()
+        self.schedules = Schedules()
 
     async def check(self, url: str) -> Report:
         """Read everything, and say what is wrong."""
@@ -190,6 +194,8 @@ class Checker:
         self._check_counts()
         for detail in self.graphs.judge(self._tasks, self._log, self._handed_in.needs):
             self.report.found("needs", detail)
+        for detail in self.schedules.judge(self._tasks):
+            self.report.found("schedule", detail)
         for place in sorted(self._directory.glob("scheduler-*.log")):
             for line in place.read_text().splitlines():
                 if '"waits_repaired"' in line:
@@ -211,6 +217,7 @@ class Checker:
             async for row in connection.cursor("select task_id, attempt from chaos_ledger", prefetch=5000):
                 self._ledger[row["task_id"]].append(row["attempt"])
         await self.graphs.read(connection)
+        await self.schedules.read(connection)
         counts = await connection.fetch(_COUNTS)
         self._counts = {(row["task_type"], row["status"]): row["count"] for row in counts}
         agents = await connection.fetch("select agent_id, agent_type, pid from grns.agents")
@@ -221,6 +228,7 @@ class Checker:
         self.report.tasks = len(self._tasks)
         self.report.events = len(self._messages)
         self.report.needy = len(self.graphs.waits)
+        self.report.ticks = self.schedules.decided
         self.report.states.update(row["status"] for row in self._tasks.values())
 
     def _read_stage(self) -> None:
@@ -247,6 +255,8 @@ class Checker:
                 found("lost", f"{task_id} ({key})")
         for key, task_id in by_key.items():
             row = self._tasks[task_id]
+            if (key or "").startswith(KEY):
+                continue
             if not said.open_tries[key]:
                 found("invented", f"{task_id} ({key} was refused)")
             elif (is_now := (row["task_type"], row["number"])) != said.wanted[key]:
@@ -428,9 +438,7 @@ def _lives(events: list[Event]) -> list[list[Event]]:
     for event in events:
         before = lives[-1][-1] if lives[-1] else None
         is_back = before is not None and before.kind in _ENDS and before.reason in BY_NEEDS
-        if (event.kind == _QUEUED and event.reason == "redriven") or (
-            is_back and event.kind in (_QUEUED, _WAITING)
-        ):
+        if event.kind in (_QUEUED, _WAITING) and (event.reason == "redriven" or is_back):
             lives.append([])
         lives[-1].append(event)
     return lives

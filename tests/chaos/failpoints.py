@@ -28,6 +28,7 @@ from rich.table import Table
 
 from tests.chaos.checker import Checker, Report
 from tests.chaos.moments import ACTIONS, HITS, MOMENTS, Moment
+from tests.chaos.schedules import pause_all, put_all
 from tests.chaos.show import progress_on, show_violations, violations
 from tests.chaos.stage import Seat, Stage, send_all
 from tests.chaos.traffic import Traffic
@@ -215,11 +216,13 @@ class Campaign:
         try:
             async with self._starting:  # a lease does not survive dozens of processes that start at once
                 await stage.start()
+            await put_all(stage.postgres.url)
             tried = Range(stage, self._chance)
             while self._left:
                 case = self._left.popleft()
                 tell(case, await tried.try_out(case))
             await stage.dismiss("submitter")
+            await pause_all(stage.postgres.url)
             for _ in range(2):  # what the last tasks wrote as they ended has to go out as well
                 await tried.recovered()
             await stage.hear_out()

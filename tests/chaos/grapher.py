@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ _MEAN_TASKS = 5.0
 _MOST_UNDER_WAY = 30
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.5
 _MOST_TRIES = 4
-_CANCELLED = 0.02
+_CANCELLED, _CHANGED = 0.02, 0.15
 _OLD = 50
 _LIFE = f"{os.getpid()}.{time.time_ns():x}"
 _AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -90,6 +90,7 @@ class Grapher:
         self._stopping = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
         self._old: deque[str] = deque(maxlen=_OLD)
+        self._flows: dict[str, str] = {}
 
     async def run(self) -> None:
         """Submit until SIGTERM."""
@@ -111,6 +112,8 @@ class Grapher:
     ) -> None:
         ids = await way(graph)
         self._old.extend(ids)
+        if way == self._as_workflow and ids and random.random() < _CHANGED:
+            await self._change(self._flows[graph[0].key], ids)
         for task, task_id in zip(graph, ids, strict=False):
             needs = {ids[n] if isinstance(n, int) else n: outcome for n, outcome in task.needs.items()}
             self._journal.note("needs", task=task_id, needs=needs, required=task.required)
@@ -190,6 +193,7 @@ class Grapher:
                     )
                 )  # fmt: skip
             await flow.submit()
+            self._flows[graph[0].key] = flow.id
             return [one.id for one in made]
 
         return await self._try(graph, make) or []
@@ -218,6 +222,27 @@ class Grapher:
             return [row["task_id"] for row in rows]
 
         return await self._again(graph, make)
+
+    async def _change(self, workflow_id: str, ids: Sequence[str]) -> None:
+        """Pause a workflow and resume it, or cancel its tasks and run them again."""
+        await asyncio.sleep(random.random())
+        if random.random() < 0.5:
+            await self._ask(self._client.pause_workflow(workflow_id, reason="storm"))
+            await asyncio.sleep(random.random() * 3)
+            await self._ask(self._client.resume_workflow(workflow_id))
+            return
+        for task_id in ids:
+            self._journal.note("cancel", task=task_id)
+        await self._ask(self._client.cancel_workflow(workflow_id))
+        await asyncio.sleep(random.random() * 5)
+        if random.random() < 0.5:
+            await self._ask(self._client.redrive_workflow(workflow_id))
+
+    async def _ask(self, asked: Awaitable[Any]) -> None:
+        """Ask once; whoever ends the storm resumes what is paused still."""
+        with suppress(GrnsError, TimeoutError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await asked
 
     async def _cancel(self, task_id: str) -> None:
         await asyncio.sleep(random.random() * 2)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
+import grns
+from grns.errors import ConflictError
 from grns.model.task import STATUS_AFTER, TERMINAL
 
 if TYPE_CHECKING:
     from tests.chaos.checker import Event
 
+_NOWHERE = "nats://127.0.0.1:1"
 # Why the follower ends a task.
 BY_NEEDS = ("dependency", "skipped")
 _NEEDS = "select task_id, needs, outcome, ended_as from grns.needs"
@@ -21,6 +25,21 @@ _WAITS = "select task_id, open, met, broken, required from grns.waits"
 _WORKFLOWS = "select id, status from grns.workflows"
 _FAILURES = {"failed", "dead", "cancelled"}
 _QUEUED = "evt.task.queued"
+
+
+async def resume_all(url: str) -> None:
+    """Resume workflows that are paused."""
+    async with grns.connect(database_url=url, nats_url=_NOWHERE) as client:
+        after: str | None = None
+        while True:
+            page = await client.workflows("running", limit=500, after=after)
+            for one in page.rows:
+                if one.paused_at is not None:
+                    with suppress(ConflictError):
+                        await client.resume_workflow(one.id)
+            after = page.next_cursor
+            if after is None:
+                return
 
 
 @dataclass(slots=True)

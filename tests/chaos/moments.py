@@ -88,6 +88,8 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("tick_reaper", "reaper-1"),
     *_statement("reap", "reaper-1", "dead workers"),
     *_statement("promote", "scheduler-1"),
+    *_statement("due_schedules", "scheduler-1"),
+    *_statement("note_runs", "scheduler-1"),
     Moment("follower.read", "scheduler-1", "the lead"),
     *_statement("read_follow_cursor", "scheduler-1", "the lead", is_rare=True),
     *_statement("follow_log", "scheduler-1", "the lead"),
