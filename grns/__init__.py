@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from grns.client.client import Client
     from grns.client.handle import TaskHandle
     from grns.client.subscription import Event, Subscription
+    from grns.client.workflow import Workflow, WorkflowHandle
+    from grns.model.submission import Failures
     from grns.worker.context import Context, Transaction
     from grns.worker.handler import Handler
     from grns.worker.pool import AttemptEnd, Pool
@@ -54,11 +56,14 @@ _LATER = {
     "Context": "grns.worker.context",
     "Depends": "grns.worker.signature",
     "Event": "grns.client.subscription",
+    "Failures": "grns.model.submission",
     "Handler": "grns.worker.handler",
     "Pool": "grns.worker.pool",
     "Subscription": "grns.client.subscription",
     "TaskHandle": "grns.client.handle",
     "Transaction": "grns.worker.context",
+    "Workflow": "grns.client.workflow",
+    "WorkflowHandle": "grns.client.workflow",
     "after": "grns.client.arguments",
     "connect": "grns.bootstrap.client",
 }
@@ -74,6 +79,7 @@ __all__ = [
     "Depends",
     "Event",
     "Fail",
+    "Failures",
     "GrnsError",
     "Handler",
     "InvalidInputError",
@@ -100,6 +106,8 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "WaitTimeoutError",
+    "Workflow",
+    "WorkflowHandle",
     "after",
     "connect",
     "events",

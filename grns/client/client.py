@@ -27,7 +27,7 @@ from grns.errors import (
     WaitTimeoutError,
 )
 from grns.model.json import Limits
-from grns.model.submission import Need, Submission
+from grns.model.submission import Failures, Need, Submission
 from grns.model.task import TERMINAL, Task, TaskStatus
 from grns.nats import JetStream
 from grns.outbox.events import LogEvent, history
@@ -172,11 +172,12 @@ class Client(OperatorMethods, SubscriberMethods):
             submitted = await self._submit(prepared, connection)
         return self._handle(submitted, task)
 
-    def workflow(self, name: str) -> Workflow:
+    def workflow(self, name: str, *, fail_after: Failures | None = None) -> Workflow:
         """Return an empty workflow: tasks that need each other, which are submitted together.
 
         Args:
             name: 1 to 255 printable ASCII characters. Several workflows may have the same one.
+            fail_after: how many tasks may fail before the others are stopped. Defaults to any number.
 
         Example:
             flow = client.workflow("report")
@@ -185,7 +186,7 @@ class Client(OperatorMethods, SubscriberMethods):
             run = await flow.submit()
             text = await run.tasks["write_report"].result(timeout=60)
         """
-        return Workflow(self, self._reader, name)
+        return Workflow(self, self._reader, name, fail_after)
 
     async def _submit_workflow(
         self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any

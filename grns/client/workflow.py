@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from grns.client.arguments import SubmissionReader, checked_timeout
 from grns.errors import InvalidInputError, WaitTimeoutError
-from grns.model.submission import Need, Outcome
+from grns.model.submission import Failures, Need, Outcome
 from grns.operations.service import Operation
 from grns.tasks.submit import NewWorkflow
 from grns.tasks.workflow_plan import MOST_TASKS, PlannedWorkflow, new_workflow_id
@@ -104,8 +104,9 @@ class WorkflowMethods:
         name: its name.
     """
 
-    def __init__(self, reader: SubmissionReader, name: str) -> None:
+    def __init__(self, reader: SubmissionReader, name: str, fail_after: Failures | None = None) -> None:
         self.id = new_workflow_id()
+        self._fail_after = fail_after
         self.name = name
         self._reader = reader
         self._prepared: dict[str, Prepared] = {}
@@ -164,7 +165,7 @@ class WorkflowMethods:
         if len(self._prepared) == len(self._last):
             raise InvalidInputError("bad_submission", "the workflow has no task")
         names = {one.id: name for name, one in self._prepared.items()}
-        workflow = NewWorkflow(self.id, self.name, names, self._last)
+        workflow = NewWorkflow(self.id, self.name, names, self._last, self._fail_after)
         return PlannedWorkflow(workflow, list(self._prepared.values()))
 
     def _last_task(
@@ -183,8 +184,10 @@ class Workflow(WorkflowMethods):
         name: its name.
     """
 
-    def __init__(self, client: Client, reader: SubmissionReader, name: str) -> None:
-        super().__init__(reader, name)
+    def __init__(
+        self, client: Client, reader: SubmissionReader, name: str, fail_after: Failures | None = None
+    ) -> None:
+        super().__init__(reader, name, fail_after)
         self._client = client
 
     async def submit(self, *, connection: Any = None) -> WorkflowHandle:

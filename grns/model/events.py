@@ -270,6 +270,7 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "evt.workflow.failed": WorkflowEvent,
     "evt.workflow.cancelled": WorkflowEvent,
     "evt.workflow.reopened": WorkflowEvent,
+    "evt.workflow.threshold": WorkflowEvent,
     "evt.workflow.paused": WorkflowEvent,
     "evt.workflow.resumed": WorkflowEvent,
     "evt.workflow.cancel_requested": WorkflowEvent,

@@ -16,6 +16,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from grns.errors import InvalidInputError
@@ -68,6 +69,34 @@ class Need(BaseModel):
     task: Token
     outcome: Outcome = "success"
     name: Annotated[str, Field(pattern=r"^[ -~]{1,255}$")] | None = None
+
+
+class Failures(BaseModel):
+    """How many tasks of a workflow may fail before the others are stopped.
+
+    Args:
+        count: maximum number of failed, dead and cancelled tasks; at this number it is stopped.
+        share: instead, their share of the tasks that have ended, 0 to 1, …
+        of_at_least: … once so many have ended. Defaults to 1.
+        then: `cancel` cancels all tasks that have not ended; `pause` queues no task that waits for others
+            until you resume the workflow. Defaults to `cancel`.
+
+    Example:
+        flow = client.workflow("import", fail_after=grns.Failures(share=0.1, of_at_least=20))
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
+    share: Annotated[float, Field(gt=0.000001, le=1, allow_inf_nan=False)] | None = None
+    of_at_least: Annotated[int, Field(ge=1, le=10_000, strict=True)] = 1
+    then: Literal["cancel", "pause"] = "cancel"
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Failures:
+        if (self.count is None) == (self.share is None):
+            raise ValueError("pass count or share")
+        return self
 
 
 class Submission(BaseModel):

@@ -16,7 +16,7 @@ from grns.client.client import Client as AsyncClient
 from grns.client.handle import TaskHandle as AsyncTaskHandle
 from grns.errors import ConflictError, OutcomeUnknownError
 from grns.model.actor import check as check_actor
-from grns.model.submission import Need, Submission
+from grns.model.submission import Failures, Need, Submission
 from grns.model.task import Task
 from grns.outbox.events import LogEvent
 from grns.settings import load
@@ -165,9 +165,9 @@ class SyncClient(SyncOperatorMethods):
         """Return a handle of a task that exists. Pass its handler to get the result in its type."""
         return SyncTaskHandle(task_id, False, "", self, task)
 
-    def workflow(self, name: str) -> SyncWorkflow:
+    def workflow(self, name: str, *, fail_after: Failures | None = None) -> SyncWorkflow:
         """Return a new workflow, to which you add tasks: see `grns.Client.workflow`."""
-        return SyncWorkflow(self, self._reader, name)
+        return SyncWorkflow(self, self._reader, name, fail_after)
 
     def _submit_workflow(
         self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any

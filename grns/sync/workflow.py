@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from grns.client.arguments import SubmissionReader
 from grns.client.client import Client as AsyncClient
 from grns.client.workflow import WorkflowHandle, WorkflowMethods
+from grns.model.submission import Failures
 from grns.operations.service import Operation
 from grns.sync.handle import SyncTaskHandle
 from grns.tasks.workflows import WorkflowState
@@ -70,8 +71,10 @@ class SyncWorkflow(WorkflowMethods):
         run = flow.submit()
     """
 
-    def __init__(self, client: SyncClient, reader: SubmissionReader, name: str) -> None:
-        super().__init__(reader, name)
+    def __init__(
+        self, client: SyncClient, reader: SubmissionReader, name: str, fail_after: Failures | None = None
+    ) -> None:
+        super().__init__(reader, name, fail_after)
         self._client = client
 
     def submit(self, *, connection: Any = None) -> SyncWorkflowHandle:

@@ -12,7 +12,7 @@ from typing import Any
 
 from grns.errors import ConflictError, GrnsError, InvalidInputError
 from grns.model.json import Limits, dumps
-from grns.model.submission import Submission
+from grns.model.submission import Failures, Submission
 from grns.model.task import new_id
 from grns.postgres import user_connection
 from grns.postgres.batch import Batch
@@ -140,6 +140,7 @@ class NewWorkflow:
     name: str
     names: Mapping[str, str]
     last: Collection[str] = ()
+    fail_after: Failures | None = None
 
 
 def call(
@@ -162,8 +163,15 @@ def call(
             "workspace: tasks that are created with one that needs others are in one workspace",
         )
     text = f"[{','.join(_graph_task(one, workflow) for one in batch)}]"
-    said = None if workflow is None else json.dumps({"id": workflow.id, "name": workflow.name})
+    said = None if workflow is None else _workflow(workflow)
     return "submit_graph", (text, batch[0].submission.workspace, actor, said)
+
+
+def _workflow(workflow: NewWorkflow) -> str:
+    fields: dict[str, Any] = {"id": workflow.id, "name": workflow.name}
+    if workflow.fail_after is not None:
+        fields["fail_after"] = workflow.fail_after.model_dump(exclude_none=True)
+    return json.dumps(fields)
 
 
 def _graph_task(prepared: Prepared, workflow: NewWorkflow | None) -> str:

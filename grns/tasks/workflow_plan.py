@@ -18,6 +18,7 @@ from grns.model.submission import (
     MOST_NEEDS,
     AgentType,
     DelaySeconds,
+    Failures,
     MaxAttempts,
     Need,
     Outcome,
@@ -79,6 +80,7 @@ class WorkflowPlan(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Name
+    fail_after: Failures | None = None
     tasks: Annotated[list[WorkflowStep], Field(min_length=1, max_length=MOST_TASKS)]
 
 
@@ -121,7 +123,9 @@ def planned(plan: WorkflowPlan, *, workspace: str, trace_id: str | None, limits:
         tasks[name] = prepare(wanted, limits)
     names = {prepared.id: name for name, prepared in tasks.items()}
     last = {tasks[name].id for name in order if steps[name].on is not None}
-    return PlannedWorkflow(NewWorkflow(workflow_id, plan.name, names, last), list(tasks.values()))
+    return PlannedWorkflow(
+        NewWorkflow(workflow_id, plan.name, names, last, plan.fail_after), list(tasks.values())
+    )
 
 
 def new_workflow_id() -> str:

@@ -112,6 +112,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             ("failed", "failed"),
             ("cancelled", "cancelled"),
             ("reopened", "running"),
+            ("threshold", "running"),
             ("paused", "running"),
             ("resumed", "running"),
             ("cancel_requested", "running"),

@@ -8,7 +8,7 @@ import pytest
 
 import grns
 from grns.client.client import Client
-from grns.errors import ConflictError, NotFoundError
+from grns.errors import ConflictError, InvalidInputError, NotFoundError
 from grns.model.outcome import Verb
 from grns.operations.model import State
 from grns.postgres.database import Database
@@ -190,6 +190,56 @@ async def test_dead_task_that_is_redriven_waits_for_what_runs_again(shared: Data
     assert await statuses(shared, second.id) == ["dead"]
     await redriven(shared, "status:dead")
     assert await statuses(shared, second.id) == ["queued"], "its need is met still"
+
+
+@pytest.mark.parametrize(
+    "fail_after", [grns.Failures(count=2), grns.Failures(share=0.5, of_at_least=3)], ids=["count", "share"]
+)
+async def test_too_many_failures_cancel_what_has_not_ended(
+    shared: Database, client: Client, fail_after: grns.Failures
+) -> None:
+    flow = client.workflow("import", fail_after=fail_after)
+    pages = [flow.task("noop", pool="worker") for _ in range(6)]
+    flow.task("noop", pool="worker", name="report", needs=pages, required=1)
+    run = await flow.submit()
+    verbs = (Verb.FAIL, Verb.FAIL) if fail_after.count else (Verb.FAIL, Verb.SUCCEED, Verb.FAIL)
+    for page, verb in zip(pages, verbs, strict=False):
+        assert (await run.get()).cancel_requested_at is None
+        await end(shared, page.id, verb)
+    assert (await run.get()).cancel_requested_at is not None
+    await operated(shared)
+    assert (await run.get()).status == "cancelled"
+    kinds = [entry["kind"].rpartition(".")[2] for entry in await log_of(shared, run.id)]
+    assert kinds == ["started", "threshold", "cancelled"]
+    await run.redrive()
+    await operated(shared)
+    await end(shared, pages[-1].id, Verb.FAIL)
+    assert (await run.get()).cancel_requested_at is None, "it is stopped once"
+
+
+async def test_too_many_failures_pause_a_workflow(shared: Database, client: Client) -> None:
+    flow = client.workflow("import", fail_after=grns.Failures(count=1, then="pause"))
+    first, second = (flow.task("noop", pool="worker") for _ in range(2))
+    third = flow.task("noop", pool="worker", needs=[second])
+    run = await flow.submit()
+    await end(shared, first.id, Verb.FAIL)
+    state = await run.get()
+    assert (state.status, state.paused_by) == ("running", "grns")
+    await end(shared, second.id)
+    assert await statuses(shared, third.id) == ["waiting"]
+    await run.resume()
+    await follow(shared)
+    assert await statuses(shared, third.id) == ["queued"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["{}", '{"count": 0}', '{"share": 2}', '{"count": 1, "share": 0.5}', '{"count": 1, "then": "x"}', "[]"],
+)
+async def test_failures_that_make_no_sense_are_refused_in_sql(shared: Database, said: str) -> None:
+    graph = '[{"task_type": "noop"}]'
+    with pytest.raises(InvalidInputError, match="fail_after"):
+        await shared.run("submit_graph", graph, "default", None, f'{{"name": "x", "fail_after": {said}}}')
 
 
 async def test_workflow_that_does_not_exist_cannot_be_changed(client: Client) -> None:

@@ -110,27 +110,44 @@ counted as (
     where w.ctid = p.place
     returning w.*, s.why
 ),
--- A workflow has ended when all of its tasks have, and goes on where one of them is redriven.
+-- A workflow has ended when all of its tasks have, and goes on where one of them is redriven. It is stopped, once, when
+-- as many have failed as it allows.
 ending as (
-    select k.id, s.status, c.met, c.broken
+    select k.id, s.status, c.met, c.broken, s.is_stopped
     from counted c
-    cross join lateral (
-        select o.id, o.status, o.cancel_requested_at from grns.workflows o where o.id = c.task_id offset 0
-    ) as k
+    cross join lateral (select o.* from grns.workflows o where o.id = c.task_id offset 0) as k
     cross join lateral (
         select case when c.open > 0 then 'running' when c.broken = 0 then 'succeeded'
-            when k.cancel_requested_at is not null then 'cancelled' else 'failed' end as status
+            when k.cancel_requested_at is not null then 'cancelled' else 'failed' end as status,
+            (c.open > 0 and k.stopped_at is null and (c.broken >= k.fail_count
+                or (c.met + c.broken >= k.fail_least and c.broken >= k.fail_share * (c.met + c.broken)))) is true
+                as is_stopped
     ) as s
-    where k.status <> s.status
+    where k.status <> s.status or s.is_stopped
 ),
 ended as (
     update grns.workflows k
     set status = e.status, ended_at = case when e.status <> 'running' then now() end,
-        paused_at = null, paused_by = null, pause_reason = null,
-        cancel_requested_at = case when e.status = 'cancelled' then k.cancel_requested_at end, version = k.version + 1
+        (paused_at, paused_by, pause_reason) = (select
+            case when p.is_new then now() when p.is_kept then k.paused_at end,
+            case when p.is_new then 'grns' when p.is_kept then k.paused_by end,
+            case when p.is_new then 'too many of its tasks have failed' when p.is_kept then k.pause_reason end
+            from (select e.is_stopped and k.fail_action = 'pause' and k.paused_at is null as is_new,
+                e.status = k.status as is_kept) as p),
+        cancel_requested_at = case when e.is_stopped and k.fail_action = 'cancel' then coalesce(k.cancel_requested_at, now())
+            when e.status in (k.status, 'cancelled') then k.cancel_requested_at end,
+        stopped_at = case when e.is_stopped then now() else k.stopped_at end, version = k.version + 1
     from ending e
     where k.id = e.id  -- by its id: who pauses a workflow writes its row, too
-    returning k.*, e.met, e.broken
+    returning k.*, e.met, e.broken, e.is_stopped
+),
+stopping as (
+    insert into grns.operations (workspace, action, filter, canary, reason, created_by, matched, is_exact)
+    select k.workspace, 'cancel', 'status:queued,retry_wait,running,waiting workflow:' || k.id, false,
+        'too many tasks of the workflow have failed', 'grns', k.total - k.met - k.broken, false
+    from ended k
+    where k.is_stopped and k.fail_action = 'cancel'
+    returning *
 ),
 decided as (
     select c.task_id, c.why, c.run_at, c.ended_by, case
@@ -233,11 +250,17 @@ logged as (
     where m.status = 'queued'
     union all
     select k.version, gen_random_uuid(), k.workspace, k.id,
-        'evt.workflow.' || case k.status when 'running' then 'reopened' else k.status end, null, null, k.trace_id, null,
+        'evt.workflow.' || case when k.is_stopped then 'threshold' when k.status = 'running' then 'reopened' else k.status
+            end, null, null, k.trace_id, null,
         null, null,
         json_build_object('workflow_id', k.id, 'name', k.name, 'status', k.status, 'total', k.total,
             'succeeded', k.met, 'failed', k.broken)
     from ended k
+    union all
+    select 0, gen_random_uuid(), o.workspace, null, 'evt.operation.created', null, null, o.trace_id, null, null, null,
+        json_build_object('operation_id', o.id::text, 'action', o.action, 'state', o.state, 'filter', o.filter,
+            'matched', o.matched, 'reason', o.reason, 'actor', o.created_by)
+    from stopping o
 ),
 postponed as (
     insert into grns.follow_later (task_id)

@@ -46,7 +46,15 @@ create table grns.workflows (
     paused_by    text,
     pause_reason text,
     cancel_requested_at timestamptz,
+    fail_count   integer,                         -- after so many failed tasks, or such a share of those that have
+    fail_share   double precision,                -- ended, if so many have, it is paused, or its tasks are cancelled;
+    fail_least   integer not null default 1,      -- once
+    fail_action  text,
+    stopped_at   timestamptz,                     -- when that was
     version      integer not null default 1,
+    constraint workflows_failures check (
+        num_nonnulls(fail_count, fail_share) = num_nonnulls(fail_action) and fail_action in ('pause', 'cancel')
+        and fail_count > 0 and fail_share > 0 and fail_share <= 1 and fail_least > 0),
     constraint workflows_status check (
         case status when 'running' then ended_at is null
             else status in ('succeeded', 'failed', 'cancelled') and ended_at is not null and paused_at is null end)
@@ -106,7 +114,8 @@ insert into grns.follow_cursor default values;
 -- causation_id, as of grns.submit_task; `id` (null: a new one); `name`; `needs`, an array of {task, outcome, name}, where
 -- `task` is the name or the id of a task that stands before it, or the id of one that exists, and `outcome` success (default),
 -- failure or end; `required`, how many of the needs must be met (null: all). With a `workflow`, an object of name, id
--- and trace_id (null: new ones), they are its tasks, but for those with `is_last`, which may need the workflow.
+-- and trace_id (null: new ones), they are its tasks, but for those with `is_last`, which may need the workflow. Its
+-- `fail_after`, an object of count, or of share and of_at_least (1), and `then` (cancel, or pause), says when it is stopped.
 -- Returns a row for each task, in order; `created` is false where its idempotency key belongs to a task like it.
 -- What is refused has the SQLSTATE 22023, with `bad_submission`, `unknown_need`, `dependency_cycle` or a word of
 -- grns.check_payload as its detail.
@@ -180,6 +189,13 @@ begin
             then 'required is 1 up to the number of needs'
         when workflow is not null and (workflow ->> 'name' ~ '^[ -~]{1,255}$' and flow_id ~ '^wf-[a-z0-9]{26}$') is not true
             then 'a workflow has a name of 1 to 255 printable ASCII characters'
+        when workflow -> 'fail_after' <> 'null' and not (
+                jsonb_typeof(workflow -> 'fail_after') = 'object'
+                and ((workflow -> 'fail_after' ->> 'count')::integer > 0)
+                    is distinct from ((workflow -> 'fail_after' ->> 'share')::double precision between 0.000001 and 1)
+                and coalesce(workflow -> 'fail_after' ->> 'then', 'cancel') in ('cancel', 'pause')
+                and coalesce((workflow -> 'fail_after' ->> 'of_at_least')::integer, 1) > 0)
+            then 'fail_after has a count, or a share of 1 at most, and `then` is cancel or pause'
         when workflow is null and true = any(last) then 'only the tasks of a workflow can be its last ones'
         when false <> all(last) then 'a workflow has tasks besides its last ones'
         when exists (select from unnest(owners, befores) as n (owner, before) where not last[n.owner] and last[n.before])
@@ -258,9 +274,13 @@ begin
     where o.existed is not true
     group by o.place, o.id, o.least, o.run_at, o.delay, o.is_last;
     if workflow is not null then
-        insert into grns.workflows (id, workspace, name, total, trace_id, created_by)
+        insert into grns.workflows (id, workspace, name, total, trace_id, created_by, fail_count, fail_share, fail_least,
+            fail_action)
         select flow_id, $2, workflow ->> 'name', (select count(*) filter (where not l) from unnest(last) as l),
-            coalesce(workflow ->> 'trace_id', traces[1]), actor;
+            coalesce(workflow ->> 'trace_id', traces[1]), actor, f.count, f.share, coalesce(f.of_at_least, 1),
+            case when f.count is not null or f.share is not null then coalesce(f."then", 'cancel') end
+        from jsonb_to_record(coalesce(nullif(workflow -> 'fail_after', 'null'), '{}'))
+            as f (count integer, share double precision, of_at_least integer, "then" text);
         insert into grns.needs (task_id, needs, workspace, name)
         select flow_id, p.id, $2, coalesce(p.name, p.id)
         from unnest(ids, names, last) as p (id, name, is_last)
