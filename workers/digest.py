@@ -1,4 +1,5 @@
-"""Digests of Python source files, in threads; and two task types that show what failing looks like.
+"""Digests of Python source files, in threads; a workflow on them; and two task types that show what failing
+looks like.
 
 Run it with `grns worker start workers.digest:pool`; `grns dev` does. Each submitter of a task chooses a path,
 so the worker reads only regular files below the directories in `GRNS_DIGEST_ROOT` (separated by `:`, as in
@@ -51,6 +52,29 @@ def digest_file(task: grns.Context, file: SourceFile) -> Digest:
     return digest(source)
 
 
+class SourceFiles(BaseModel):
+    """Files, as in `SourceFile`."""
+
+    paths: list[Path]
+
+
+@pool.task("find_files", timeout=60)
+def find_files(task: grns.Context, files: SourceFiles) -> int:
+    """Find files, and return how many there are: the first task of a workflow."""
+    for path in files.paths:
+        _, real = _located(path)
+        if not real.is_file():
+            raise grns.Fail(f"there is no {path}", error_class="no_such_file")
+    return len(files.paths)
+
+
+@pool.task("add_up")
+async def add_up(task: grns.Context) -> dict[str, int]:
+    """Add up the digests of the tasks that this one needs: the last task of a workflow."""
+    digests = [result for result in (await task.results()).values() if isinstance(result, dict)]
+    return {"files": len(digests), "lines": sum(digest["lines"] for digest in digests)}
+
+
 @pool.task("flaky", backoff=grns.Backoff(base_seconds=0.2))
 def flaky(task: grns.Context) -> dict[str, int]:
     """Fail at the first attempt, succeed at the second."""
@@ -67,10 +91,7 @@ def hopeless(task: grns.Context) -> None:
 
 def _read(path: Path, task: grns.Context) -> bytes:
     """Return the content of a regular file below a root; raises OSError, ValueError and Fail."""
-    real = Path(os.path.realpath(ROOTS[0] / path)) if ROOTS else path
-    root = next((root for root in ROOTS if real.is_relative_to(root)), None)
-    if root is None or real == root:
-        raise grns.Fail(f"{path} is not below GRNS_DIGEST_ROOT", error_class="outside_root")
+    root, real = _located(path)
     content = b""
     with open(_opened(root, real.relative_to(root).parts), "rb", buffering=0) as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -80,6 +101,15 @@ def _read(path: Path, task: grns.Context) -> bytes:
             if task.should_stop:
                 raise TimeoutError("the attempt is over")
     return content
+
+
+def _located(path: Path) -> tuple[Path, Path]:
+    """Return the root of a path, and the path without links."""
+    real = Path(os.path.realpath(ROOTS[0] / path)) if ROOTS else path
+    root = next((root for root in ROOTS if real.is_relative_to(root)), None)
+    if root is None or real == root:
+        raise grns.Fail(f"{path} is not below GRNS_DIGEST_ROOT", error_class="outside_root")
+    return root, real
 
 
 def _opened(root: Path, parts: tuple[str, ...]) -> int:

@@ -22,6 +22,8 @@ from grns.model.task import STATUS_AFTER, TERMINAL, TaskStatus
 # task type: the final status of each of its tasks, and the least number of attempts
 EXPECTED_ENDS = {
     "digest_file": (TaskStatus.SUCCEEDED, 1),
+    "find_files": (TaskStatus.SUCCEEDED, 1),
+    "add_up": (TaskStatus.SUCCEEDED, 1),
     "flaky": (TaskStatus.SUCCEEDED, 2),
     "hopeless": (TaskStatus.DEAD, 2),
 }
@@ -175,6 +177,7 @@ def differences(
     *,
     submitted: Mapping[str, int],
     digests: Mapping[str, Any],
+    added_up: Sequence[str],
     invalid: Sequence[bytes],
     held: frozenset[str],
 ) -> Iterator[str]:
@@ -183,6 +186,7 @@ def differences(
     Args:
         submitted: number of submitted tasks per type.
         digests: expected result per file.
+        added_up: the files whose lines the workflow has added up.
         invalid: bodies that grns must keep as dead letters, each once and byte for byte.
         held: ids of the tasks that the killed worker was running.
     """
@@ -192,7 +196,10 @@ def differences(
             yield f"{count} tasks {task_type} were submitted, and {types[task_type]} exist"
     for path in digests.keys() - {task.path for task in state.tasks}:
         yield f"{path}: has no task"
+    total = {"files": len(added_up), "lines": sum(digests[path]["lines"] for path in added_up)}
     for task in state.tasks:
+        if task.task_type == "add_up" and task.result != total:
+            yield f"{task.id}: the workflow has added up {task.result}, and should have {total}"
         yield from _task_differences(task, digests, observer.histories.get(task.id, {}))
     kept, sent = Counter(body for _, body in state.dead_letters), Counter(invalid)
     for body in (sent - kept).elements():

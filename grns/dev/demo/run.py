@@ -28,6 +28,7 @@ from grns.runtime.signals import end_on_signals
 
 _WORKERS, _CONCURRENCY = 2, 16
 _FLAKY, _HOPELESS = 5, 3
+_IN_WORKFLOW = 20  # files
 _LEASE_SECONDS, _GRACE_SECONDS = 5, 2
 _KILL_AFTER = 1 / 4  # of the tasks have ended
 _LEAST_HELD = 10  # tasks of the worker that is killed
@@ -166,6 +167,7 @@ class Demo:
     database: checks.DemoDatabase = field(init=False)
     observer: checks.EventObserver = field(init=False)
     total: int = field(default=0, init=False)
+    added_up: list[str] = field(default_factory=list, init=False)
 
     async def run(self, paths: list[Path]) -> list[str]:
         """Run all steps; return the differences."""
@@ -180,7 +182,13 @@ class Demo:
         state = await self.database.state()
         differences = list(
             checks.differences(
-                state, self.observer, submitted=submitted, digests=await digests, invalid=invalid, held=held
+                state,
+                self.observer,
+                submitted=submitted,
+                digests=await digests,
+                added_up=self.added_up,
+                invalid=invalid,
+                held=held,
             )
         )
         self.conclude(state, differences)
@@ -203,19 +211,33 @@ class Demo:
         return len(await self.database.workers()) == _WORKERS
 
     async def submit(self, paths: list[str]) -> Counter[str]:
-        """Submit one task per file, and tasks that fail; return the number per type."""
+        """Submit one task per file, tasks that fail, and a workflow; return the number per type."""
         tasks: list[dict[str, Any]] = [{"task": "flaky", "priority": 1}] * _FLAKY
         tasks += [{"task": "hopeless", "priority": 1}] * _HOPELESS
         tasks += [{"task": "digest_file", "payload": {"path": path}} for path in paths]
         urls = {"database_url": self.servers.database_url, "nats_url": self.servers.nats_url}
+        self.added_up = paths[:: max(1, len(paths) // _IN_WORKFLOW)][:_IN_WORKFLOW]
         async with grns.connect(**urls) as client:
             await client.submit_many([{"pool": "digest", **task} for task in tasks])
-        self.total = len(tasks)
+            await self._submit_workflow(client)
+        self.total = len(tasks) + len(self.added_up) + 2
         self.screen.print(
             f"submitted {self.total} tasks: {len(paths)} Python files, {_FLAKY} that fail once,"
-            f" {_HOPELESS} that always fail"
+            f" {_HOPELESS} that always fail, and a workflow: find {len(self.added_up)} files, digest each,"
+            " add up their lines"
         )
-        return Counter(task["task"] for task in tasks)
+        counts = Counter(task["task"] for task in tasks)
+        return counts + Counter({"find_files": 1, "add_up": 1, "digest_file": len(self.added_up)})
+
+    async def _submit_workflow(self, client: grns.Client) -> None:
+        flow = client.workflow("lines of some files")
+        options: dict[str, Any] = {"pool": "digest", "priority": 1}
+        first = flow.task("find_files", {"paths": self.added_up}, **options)
+        digests = [
+            flow.task("digest_file", {"path": path}, needs=[first], **options) for path in self.added_up
+        ]
+        flow.task("add_up", needs=digests, **options)
+        await flow.submit()
 
     async def kill_worker(self) -> frozenset[str]:
         """Kill a worker once a quarter of the tasks has ended; return the ids of the tasks that it ran."""
@@ -281,6 +303,10 @@ class Demo:
         if len(differences) > _MOST_DIFFERENCES:
             self.screen.print(f"… and {len(differences) - _MOST_DIFFERENCES} more")
         verdict = f"{len(differences)} differences" if differences else "all results and statuses agree"
+        total = next((task.result for task in state.tasks if task.task_type == "add_up"), None) or {}
+        self.screen.print(
+            f"the workflow has counted {total.get('lines', 0):,} lines in {total.get('files', 0)} files"
+        )
         self.screen.print(f"{len(state.tasks)} tasks compared: {verdict}")
 
 
