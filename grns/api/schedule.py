@@ -1,4 +1,4 @@
-"""Schedules: create, list, pause, delete, and what was decided for them."""
+"""Schedules: create, list, pause, run, delete, and what was decided for them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from grns.api.request import Body, around, strict_body
 from grns.api.route import PREFIX, router
 from grns.schedules import service as store
 from grns.schedules.model import Schedule, ScheduleRun, ScheduleSpec
+from grns.schedules.scheduler import run_now
 
 routes = router("schedules")
 
@@ -34,6 +35,12 @@ class PauseScheduleRequest(Body):
     """Why a schedule is paused."""
 
     reason: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+
+
+class RunScheduleRequest(Body):
+    """With `force`, a task is submitted even if the one before has not ended."""
+
+    force: Annotated[bool, Field(strict=True)] = False
 
 
 @routes.post("/schedules", response_model=Schedule, status_code=201)
@@ -115,6 +122,27 @@ async def pause_schedule(
                 workspace=request_context.workspace,
                 actor=request_context.actor,
                 reason=body.reason,
+            ),
+        )
+
+
+@routes.post("/schedules/{schedule}/run", response_model=ScheduleRun)
+async def run_schedule(
+    request_context: Operator,
+    body: Annotated[RunScheduleRequest, strict_body(RunScheduleRequest, code="bad_schedule")],
+    schedule: ScheduleName,
+) -> Response:
+    """Decide about a schedule now: submit its task, as `overlap` allows. Its next time stays."""
+    async with request_context.writing() as database:
+        return Answer(
+            await run_now(
+                database,
+                request_context.context.transport,
+                schedule,
+                workspace=request_context.workspace,
+                actor=request_context.actor,
+                limits=request_context.context.payload_limits,
+                is_forced=body.force,
             ),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, get_args
 from zoneinfo import ZoneInfo
 
@@ -12,9 +13,11 @@ from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import Cell, Column, Output, output_option, text
 from grns.cli.session import CliSession, paged, with_session
+from grns.errors import ConflictError
 from grns.postgres.paging import Page
 from grns.schedules import service as store
 from grns.schedules.model import Schedule, ScheduleRun, ScheduleSpec, schedule_spec
+from grns.schedules.scheduler import run_now
 from grns.schedules.ticks import CatchUp, Overlap
 from grns.settings import load
 
@@ -189,6 +192,25 @@ async def resume(session: CliSession, out: Output, name: str) -> None:
     out.details(
         await store.resume(session.database, name, workspace=session.workspace, actor=session.actor), _FIELDS
     )
+
+
+@schedule.command("run", examples=["grns schedule run report", "grns schedule run report --force"])
+@_NAME
+@click.option("--force", "is_forced", is_flag=True, help="Even if the task before has not ended.")
+@output_option
+@with_session("write", missing=_LIST)
+async def run_schedule(session: CliSession, out: Output, name: str, is_forced: bool) -> None:
+    """Submit the task of a schedule now. Its next time stays."""
+    made = await run_now(
+        session.database, session.transport, name, workspace=session.workspace, actor=session.actor,
+        limits=load().payload_limits, is_forced=is_forced,
+    )  # fmt: skip
+    out.record(asdict(made), lambda: text(made.task_id or ""))
+    if made.outcome == "skipped":
+        raise failure.hinted(
+            ConflictError(f"nothing was submitted: {made.reason}, task {made.task_id}"),
+            f"grns schedule run {name} --force",
+        )
 
 
 @schedule.command(examples=["grns schedule delete report", "grns schedule delete report --yes"])

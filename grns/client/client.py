@@ -88,7 +88,7 @@ class Client(OperatorMethods, SubscriberMethods):
     @property
     def schedules(self) -> Schedules:
         """Tasks that are submitted again and again: create, list, pause and delete their schedules."""
-        return Schedules(self._database, self._reader, self._actor or "client")
+        return Schedules(self._database, self._transport, self._reader, self._actor or "client")
 
     async def close(self) -> None:
         """End the subscriptions; events that are not handled are given back. The connections stay open."""

@@ -9,10 +9,12 @@ from typing import Any
 from grns.client.arguments import SubmissionReader
 from grns.model.duration import seconds_of
 from grns.model.json import loads_stored
+from grns.nats import JetStream
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.schedules import service
 from grns.schedules.model import Schedule, ScheduleRun, schedule_spec
+from grns.schedules.scheduler import run_now
 from grns.schedules.ticks import CatchUp, Overlap
 
 
@@ -21,6 +23,7 @@ class Schedules:
     """Create, read, pause and delete schedules: `client.schedules`."""
 
     _database: Database | Session
+    _transport: JetStream
     _reader: SubmissionReader
     _actor: str
 
@@ -109,6 +112,25 @@ class Schedules:
             NotFoundError: there is no such schedule in this workspace.
         """
         return await service.resume(self._database, name, workspace=self._reader.workspace, actor=self._actor)
+
+    async def run(self, name: str, *, force: bool = False) -> ScheduleRun:
+        """Decide about a schedule now, also if it is paused: submit its task, as `overlap` allows.
+
+        Its next time stays.
+
+        Args:
+            force: submit a task even if the one before has not ended.
+
+        Returns:
+            The decision: its `outcome` is `submitted`, with the id of the task, or `skipped`.
+
+        Raises:
+            NotFoundError: there is no such schedule in this workspace.
+        """
+        return await run_now(
+            self._database, self._transport, name, workspace=self._reader.workspace, actor=self._actor,
+            limits=self._reader.limits, is_forced=force,
+        )  # fmt: skip
 
     async def delete(self, name: str) -> None:
         """Delete a schedule. Tasks that it has submitted stay.

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from grns.errors import ConflictError, ContendedError, InvalidInputError
+from grns.errors import ConflictError, ContendedError, InvalidInputError, NotFoundError
 from grns.model.json import Limits
 from grns.model.submission import Need, submission
 from grns.model.task import TERMINAL
 from grns.nats import JetStream
 from grns.postgres import audit_log
-from grns.postgres.database import Connection, Database, run
+from grns.postgres.database import Connection, Database, Row, Session, run
 from grns.runtime.service import PeriodicService
-from grns.schedules.model import RunOutcome, Schedule
+from grns.schedules.model import RunOutcome, Schedule, ScheduleRun
 from grns.schedules.service import schedule_of
 from grns.schedules.ticks import due
 from grns.tasks.announce import announce
@@ -79,6 +79,17 @@ class DueSchedule:
             is_running = True
         return decisions
 
+    def decide_now(self, *, is_forced: bool) -> Decision:
+        """Return what becomes of a run that was asked for now. The next time stays."""
+        one, self.next_at = self.schedule, self.schedule.next_at
+        is_running = self.last_status not in (None, *TERMINAL)
+        is_waiting = self.last_waits_for == "tasks"
+        if is_running and not is_forced:
+            if one.overlap == "skip" or (one.overlap == "queue_one" and is_waiting):
+                return Decision(one, self.now, "skipped", "overlap")
+            return Decision(one, self.now, "submitted", waits=one.overlap == "queue_one")
+        return Decision(one, self.now, "submitted")
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Scheduler(PeriodicService):
@@ -119,9 +130,42 @@ class Scheduler(PeriodicService):
         return 0.0 if len(found) == _BATCH else self.tick_seconds
 
 
+async def run_now(
+    database: Database | Session,
+    transport: JetStream,
+    name: str,
+    *,
+    workspace: str,
+    actor: str,
+    limits: Limits,
+    is_forced: bool = False,
+) -> ScheduleRun:
+    """Decide about a schedule now, also if it is paused; its next time stays.
+
+    Args:
+        is_forced: submit a task even if the one before has not ended, whatever `overlap` says.
+
+    Raises:
+        NotFoundError: there is no such schedule.
+    """
+    async with database.transaction() as connection:
+        found = await _with_last(connection, await run(connection, "lock_schedule", workspace, name))
+        if not found:
+            raise NotFoundError(f"there is no schedule {ascii(name)[1:-1][:100]} in workspace {workspace}")
+        decision = found[0].decide_now(is_forced=is_forced)
+        submitted = await _submit(connection, [decision], limits)
+        await _note(connection, [decision], found[0], actor)
+    await announce(transport, submitted)
+    one = decision
+    return ScheduleRun(one.due_at, one.outcome, one.reason, one.task_id, one.missed, found[0].now)
+
+
 async def _read(connection: Connection) -> list[DueSchedule]:
     """Lock schedules that are due; their last tasks are read after that, as they are now."""
-    rows = await run(connection, "due_schedules", _BATCH)
+    return await _with_last(connection, await run(connection, "due_schedules", _BATCH))
+
+
+async def _with_last(connection: Connection, rows: Sequence[Row]) -> list[DueSchedule]:
     schedules = [schedule_of(row) for row in rows]
     ids = [one.last_task_id for one in schedules if one.last_task_id is not None]
     last = {row["id"]: row for row in await run(connection, "read_last_tasks", ids)} if ids else {}
@@ -177,7 +221,9 @@ def _prepare(schedule: Schedule, due_at: datetime, before: str | None, limits: L
     return prepare(fields, limits)
 
 
-async def _note(connection: Connection, decisions: Sequence[Decision], found: DueSchedule) -> None:
+async def _note(
+    connection: Connection, decisions: Sequence[Decision], found: DueSchedule, actor: str | None = None
+) -> None:
     """Write down the decisions about one schedule, with an event for each, and its next time."""
     schedule = found.schedule
     last = next((one for one in reversed(decisions) if one.outcome == "submitted"), None)
@@ -194,7 +240,7 @@ async def _note(connection: Connection, decisions: Sequence[Decision], found: Du
             "missed": one.missed,
         }  # fmt: skip
         await audit_log.note(
-            connection, workspace=schedule.workspace, kind=f"evt.schedule.{one.outcome}", actor=None,
+            connection, workspace=schedule.workspace, kind=f"evt.schedule.{one.outcome}", actor=actor,
             payload=payload,
         )  # fmt: skip
 

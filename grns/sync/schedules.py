@@ -42,6 +42,10 @@ class SyncSchedules:
         """Resume a schedule from its next time on."""
         return self._client.ask(lambda client: client.schedules.resume(name))
 
+    def run(self, name: str, *, force: bool = False) -> ScheduleRun:
+        """Submit its task now, as `overlap` allows: see `Schedules.run`."""
+        return self._client.ask(lambda client: client.schedules.run(name, force=force))
+
     def delete(self, name: str) -> None:
         """Delete a schedule. Tasks that it has submitted stay."""
         self._client.ask(lambda client: client.schedules.delete(name))

@@ -48,6 +48,8 @@ NOTICES = {
     "paused": "Paused: no further tasks are claimed. Running tasks continue.",
     "resumed": "Resumed.",
     "workflow_paused": "Paused: no task that waits for others is queued. Other tasks continue.",
+    "run_submitted": "The task was submitted.",
+    "run_skipped": "Nothing was submitted: the task before has not ended.",
     "schedule_paused": "Paused: what is due until it is resumed is not submitted.",
     "operation_cancelled": "The operation is cancelled. Moved tasks stay moved.",
     "operation": "The operation was started.",

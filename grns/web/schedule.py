@@ -39,10 +39,16 @@ async def schedule(request: PageRequest) -> Response:
 
 @pages.post("/schedules/{schedule}/{change}")
 async def change_schedule(request: PageRequest) -> Response:
-    """Pause or resume a schedule."""
+    """Pause, resume or run a schedule."""
     name, change = request.name("schedule"), request.path_params["change"]
-    if change not in ("pause", "resume"):
-        raise InvalidInputError("bad_reason", "pass pause or resume")
-    body = {"reason": request.fields.text("reason")} if change == "pause" else None
-    await request.change(f"/schedules/{name}/{change}", body)
-    return request.redirect(f"/schedules/{name}", notice="schedule_paused" if body else "resumed")
+    path = f"/schedules/{name}"
+    if change == "run":
+        made = await request.change(f"{path}/run", {"force": "force" in request.fields})
+        return request.redirect(path, notice=f"run_{made['outcome']}")
+    if change == "pause":
+        await request.change(f"{path}/pause", {"reason": request.fields.text("reason")})
+        return request.redirect(path, notice="schedule_paused")
+    if change != "resume":
+        raise InvalidInputError("bad_reason", "pass pause, resume or run")
+    await request.change(f"{path}/resume")
+    return request.redirect(path, notice="resumed")

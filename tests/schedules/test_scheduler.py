@@ -17,7 +17,7 @@ from grns.postgres import audit_log
 from grns.postgres.database import Database
 from grns.schedules import service as store
 from grns.schedules.model import Schedule, schedule_spec
-from grns.schedules.scheduler import Scheduler
+from grns.schedules.scheduler import Scheduler, run_now
 from tests.support.followers import begin_here, follow
 from tests.support.harness import settings_for
 from tests.support.store import claim, fetch, finish, row_of, stranger
@@ -280,3 +280,45 @@ async def test_a_deleted_schedule_leaves_its_tasks(shared: Database) -> None:
             await call(shared, "hourly", **_WHO)
     with pytest.raises(NotFoundError):
         await store.read(shared, "hourly", workspace="default")
+
+
+async def now(database: Database, *, is_forced: bool = False, name: str = "hourly") -> str:
+    """Run a schedule now, and return the outcome."""
+    transport = JetStream(settings_for(database.url), name="test")
+    return (
+        await run_now(database, transport, name, limits=DEFAULT_LIMITS, is_forced=is_forced, **_WHO)
+    ).outcome
+
+
+@pytest.mark.parametrize(
+    ("overlap", "outcomes"),
+    [
+        ("skip", ["submitted", "skipped"]),
+        ("queue_one", ["submitted", "submitted", "skipped"]),
+        ("allow", ["submitted", "submitted", "submitted"]),
+    ],
+)
+async def test_run_now_obeys_overlap_unless_it_is_forced(
+    shared: Database, overlap: str, outcomes: list[str]
+) -> None:
+    made = await put(shared, overlap=overlap)
+    assert [await now(shared) for _ in outcomes] == outcomes
+    assert await now(shared, is_forced=True) == "submitted"
+    assert (await store.read(shared, "hourly", workspace="default")).next_at == made.next_at
+    found = await tasks(shared)
+    waiting = [task["waits_for"] for task in found]
+    assert waiting == [
+        None,
+        *["tasks" if overlap == "queue_one" else None] * outcomes[1:].count("submitted"),
+        None,
+    ]
+    events = await fetch(shared, "select actor from grns.events where kind like 'evt.schedule.s%'")
+    assert {event["actor"] for event in events} == {"tests"}
+
+
+async def test_run_now_of_a_paused_schedule_submits_its_task(shared: Database) -> None:
+    await put(shared)
+    await store.pause(shared, "hourly", **_WHO)
+    assert await now(shared) == "submitted"
+    with pytest.raises(NotFoundError, match="no schedule nothing"):
+        await now(shared, name="nothing")

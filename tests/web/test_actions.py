@@ -146,6 +146,8 @@ async def test_a_schedule_is_paused_and_resumed(guest: Browser, shared: Database
     assert "is not submitted" in told(await guest.send(at, f"{at}/pause", reason="holidays"))
     assert "holidays" in (await guest.open(at)).root.text
     assert "Resumed" in told(await guest.send(at, f"{at}/resume"))
+    assert "was submitted" in told(await guest.send(at, f"{at}/run"))
+    assert "has not ended" in told(await guest.send(at, f"{at}/run"))
 
 
 # ---------------------------------------------------------------- many tasks
