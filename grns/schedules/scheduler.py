@@ -61,6 +61,9 @@ class DueSchedule:
         Raises InvalidInputError, or an error of arithmetic, if it has no times.
         """
         one = self.schedule
+        if one.next_at == one.anchor_at:  # put in SQL, which cannot read a cron expression
+            self.next_at = next(one.rhythm.after(one.anchor_at))
+            return []
         found = due(
             one.rhythm, one.next_at, self.now, catch_up=one.catch_up, window_seconds=one.window_seconds
         )

@@ -38,10 +38,7 @@ async def put(
         )  # fmt: skip
         if not rows:
             return await _read(connection, spec.name, workspace)
-        found = schedule_of(rows[0])
-        kind = "evt.schedule.created" if found.version == 1 else "evt.schedule.changed"
-        await _note(connection, kind, found, actor)
-    return found
+    return schedule_of(rows[0])
 
 
 async def read(database: Database | Session, name: str, *, workspace: str) -> Schedule:

@@ -7,6 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
 from grns.errors import InvalidInputError, NotFoundError
@@ -322,3 +323,28 @@ async def test_run_now_of_a_paused_schedule_submits_its_task(shared: Database) -
     assert await now(shared) == "submitted"
     with pytest.raises(NotFoundError, match="no schedule nothing"):
         await now(shared, name="nothing")
+
+
+async def test_schedule_that_is_put_in_sql_begins_at_its_first_time(shared: Database) -> None:
+    await fetch(shared, "select grns.put_schedule('hourly', 'noop', cron => '0 * * * *', overlap => 'allow')")
+    await fetch(shared, "select grns.put_schedule('often', 'noop', every_seconds => 3600)")
+    await scheduler(shared).tick()
+    found = await store.read(shared, "hourly", workspace="default")
+    assert (found.next_at, found.overlap) == (next(found.rhythm.after(found.anchor_at)), "allow")
+    often = await store.read(shared, "often", workspace="default")
+    assert often.next_at == often.anchor_at + timedelta(hours=1)
+    assert (await tasks(shared), await runs(shared)) == ([], [])
+    assert not await fetch(shared, "select grns.put_schedule('often', 'noop', every_seconds => 3600)")
+    kinds = await fetch(
+        shared, "select kind, payload from grns.events where kind like 'evt.schedule.%' order by seq"
+    )
+    assert [json.loads(row["payload"])["when"] for row in kinds] == ["0 * * * *", "every 3600 s"]
+
+
+async def test_schedule_without_times_that_is_put_in_sql_is_paused(shared: Database) -> None:
+    await fetch(shared, "select grns.put_schedule('never', 'noop', cron => '0 0 31 2 *')")
+    await scheduler(shared).tick()
+    found = await store.read(shared, "never", workspace="default")
+    assert found.paused_by == "grns"
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="cron or every_seconds"):
+        await fetch(shared, "select grns.put_schedule('never', 'noop')")

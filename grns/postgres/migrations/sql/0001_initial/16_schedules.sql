@@ -48,3 +48,60 @@ create table grns.schedule_runs (
     constraint schedule_runs_outcome check (outcome in ('submitted', 'skipped', 'missed'))
 );
 create index schedule_runs_decided on grns.schedule_runs (decided_at);
+
+-- Creates a schedule, or replaces the one of its name, in the caller's transaction; without a row nothing is different. Its
+-- phase and next time stay while its rhythm does. `cron`, five fields by the clocks of `time_zone`, or `every_seconds`.
+-- Without a `next_at`, the scheduler finds the first time of a cron expression, and pauses a schedule that has none.
+create function grns.put_schedule(
+    name text, task_type text, payload jsonb default '{}', agent_type text default 'worker', cron text default null,
+    every_seconds double precision default null, time_zone text default 'UTC', priority smallint default 2,
+    max_attempts integer default null, overlap text default 'skip', catch_up text default 'latest',
+    window_seconds double precision default 86400, workspace text default 'default', actor text default 'sql',
+    anchor_at timestamptz default clock_timestamp(), next_at timestamptz default null
+) returns setof grns.schedules language plpgsql as $$
+#variable_conflict use_column
+declare
+    made grns.schedules;
+begin
+    if not (name ~ '^[A-Za-z0-9_-]{1,64}$' and task_type ~ '^[A-Za-z0-9_-]{1,64}$'
+            and agent_type ~ '^[A-Za-z0-9_-]{1,64}$' and priority between 0 and 3
+            and (cron is null) <> (every_seconds is null)) is true then
+        raise exception 'grns: a schedule has a name, a task_type, an agent_type, a priority of 0 to 3, and cron or every_seconds'
+            using errcode = 'invalid_parameter_value', detail = 'bad_schedule';
+    end if;
+    perform grns.check_payload(payload);
+    insert into grns.schedules as s (workspace, name, cron, every_seconds, time_zone, task_type, agent_type, payload,
+        priority, max_attempts, overlap, catch_up, window_seconds, anchor_at, next_at, updated_by)
+    values ($13, $1, $5, $6, $7, $2, $4, $3, $8, $9, $10, $11, $12, $15,
+        coalesce($16, $15 + coalesce($6, 0) * interval '1 second'), $14)
+    on conflict (workspace, name) do update
+    set cron = excluded.cron, every_seconds = excluded.every_seconds, time_zone = excluded.time_zone,
+        task_type = excluded.task_type, agent_type = excluded.agent_type, payload = excluded.payload,
+        priority = excluded.priority, max_attempts = excluded.max_attempts, overlap = excluded.overlap,
+        catch_up = excluded.catch_up, window_seconds = excluded.window_seconds,
+        anchor_at = case when (s.cron, s.every_seconds, s.time_zone)
+                is not distinct from (excluded.cron, excluded.every_seconds, excluded.time_zone)
+            then s.anchor_at else excluded.anchor_at end,
+        next_at = case when (s.cron, s.every_seconds, s.time_zone)
+                is not distinct from (excluded.cron, excluded.every_seconds, excluded.time_zone)
+            then s.next_at else excluded.next_at end,
+        updated_at = now(), updated_by = excluded.updated_by, version = s.version + 1
+    where (s.cron, s.every_seconds, s.time_zone, s.task_type, s.agent_type, s.payload, s.priority, s.max_attempts,
+            s.overlap, s.catch_up, s.window_seconds)
+        is distinct from (excluded.cron, excluded.every_seconds, excluded.time_zone, excluded.task_type,
+            excluded.agent_type, excluded.payload, excluded.priority, excluded.max_attempts, excluded.overlap,
+            excluded.catch_up, excluded.window_seconds)
+    returning s.* into made;
+    if not found then
+        return;
+    end if;
+    insert into grns.events (version, workspace, kind, trace_id, actor, payload)
+    values (0, made.workspace, case made.version when 1 then 'evt.schedule.created' else 'evt.schedule.changed' end,
+        replace(gen_random_uuid()::text, '-', ''), $14,
+        json_build_object('schedule', made.name, 'when', case when made.cron is null
+                then 'every ' || trim_scale(made.every_seconds::numeric) || ' s'
+                else made.cron || case made.time_zone when 'UTC' then '' else ' ' || made.time_zone end end,
+            'task_type', made.task_type, 'agent_type', made.agent_type, 'reason', null, 'actor', $14));
+    return next made;
+end
+$$;
