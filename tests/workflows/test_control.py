@@ -14,7 +14,7 @@ from grns.operations.model import State
 from grns.postgres.database import Database
 from tests.support.followers import begin_here, follow
 from tests.support.operations import asked, step
-from tests.support.store import claim, finish, kinds_of, log_of, redrive, row_of
+from tests.support.store import claim, finish, kinds_of, log_of, redrive, row_of, stranger
 
 
 @pytest.fixture(autouse=True)
@@ -240,6 +240,31 @@ async def test_failures_that_make_no_sense_are_refused_in_sql(shared: Database, 
     graph = '[{"task_type": "noop"}]'
     with pytest.raises(InvalidInputError, match="fail_after"):
         await shared.run("submit_graph", graph, "default", None, f'{{"name": "x", "fail_after": {said}}}')
+
+
+async def test_workflow_that_another_session_has_locked_holds_up_no_other(
+    shared: Database, client: Client
+) -> None:
+    runs = []
+    for _ in range(2):
+        flow = client.workflow("one")
+        flow.task("noop", pool="worker", name="only")
+        flow.on_success("noop", pool="worker", name="after")
+        runs.append(await flow.submit())
+    locked, free = runs
+    async with stranger(shared) as other:
+        await other.execute("select from grns.workflows where id = $1 for update", locked.id)
+        for run in runs:
+            await end(shared, run.tasks["only"].id)
+        assert [(await run.get()).status for run in runs] == ["running", "succeeded"]
+        assert await statuses(shared, free.tasks["after"].id) == ["queued"]
+        await other.execute("update grns.workflows set version = version + 1 where id = $1", locked.id)
+        await other.execute("commit")
+    leading = await follow(shared)
+    while leading.has_work:
+        await follow(shared, leading)
+    assert (await locked.get()).status == "succeeded"
+    assert await statuses(shared, locked.tasks["after"].id) == ["queued"]
 
 
 async def test_workflow_that_does_not_exist_cannot_be_changed(client: Client) -> None:

@@ -113,9 +113,19 @@ counted as (
 -- A workflow has ended when all of its tasks have, and goes on where one of them is redriven. It is stopped, once, when
 -- as many have failed as it allows.
 ending as (
-    select k.id, s.status, c.met, c.broken, s.is_stopped
-    from counted c
-    cross join lateral (select o.* from grns.workflows o where o.id = c.task_id offset 0) as k
+    select k.id, k.place, s.status, c.met, c.broken, s.is_stopped
+    from (
+        select c.task_id, c.open, c.met, c.broken from counted c
+        union all
+        select w.task_id, w.open, w.met, w.broken
+        from held
+        cross join grns.follow_later f
+        cross join lateral (select o.* from grns.waits o where o.task_id = f.task_id offset 0) as w
+        where f.task_id like 'wf-%' and f.task_id not in (select s.task_id from sums s)
+    ) as c
+    cross join lateral (
+        select o.*, o.ctid as place from grns.workflows o where o.id = c.task_id offset 0
+    ) as k
     cross join lateral (
         select case when c.open > 0 then 'running' when c.broken = 0 then 'succeeded'
             when k.cancel_requested_at is not null then 'cancelled' else 'failed' end as status,
@@ -124,6 +134,13 @@ ending as (
                 as is_stopped
     ) as s
     where k.status <> s.status or s.is_stopped
+),
+-- Not those that another session has locked, or has changed since: later.
+kept as (
+    select k.id, k.ctid as place
+    from ending e
+    join grns.workflows k on k.ctid = e.place
+    for no key update of k skip locked
 ),
 ended as (
     update grns.workflows k
@@ -138,7 +155,7 @@ ended as (
             when e.status in (k.status, 'cancelled') then k.cancel_requested_at end,
         stopped_at = case when e.is_stopped then now() else k.stopped_at end, version = k.version + 1
     from ending e
-    where k.id = e.id  -- by its id: who pauses a workflow writes its row, too
+    where k.ctid = e.place and k.id in (select l.id from kept l)
     returning k.*, e.met, e.broken, e.is_stopped
 ),
 stopping as (
@@ -262,15 +279,20 @@ logged as (
             'matched', o.matched, 'reason', o.reason, 'actor', o.created_by)
     from stopping o
 ),
+left_over as (
+    select m.id from movable m where m.id not in (select v.id from moved v)
+    union all
+    select e.id from ending e where e.id not in (select k.id from ended k)
+),
 postponed as (
     insert into grns.follow_later (task_id)
-    select m.id from movable m where m.id not in (select v.id from moved v)
+    select o.id from left_over o
     on conflict do nothing
 ),
 settled as (
     delete from grns.follow_later f
     using held
-    where f.task_id not in (select m.id from movable m) or f.task_id in (select v.id from moved v)
+    where f.task_id not in (select o.id from left_over o)
 ),
 cursor as (
     update grns.follow_cursor c
@@ -282,7 +304,7 @@ cursor as (
     where c.id = 1 and c.moves = $2 and (select count(*) from ends) < $11
 )
 select pg_current_xact_id()::text::bigint as xid, (select count(*) from ends) >= $11 as has_more,
-    (select count(*) from movable) - (select count(*) from moved) as postponed,
+    (select count(*) from left_over) as postponed,
     exists (select from grns.tasks t where t.waits_for = 'tasks')
         or exists (select from grns.workflows k where k.ended_at is null) as is_needed,
     m.id, m.workspace, m.agent_type
