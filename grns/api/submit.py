@@ -92,17 +92,26 @@ async def create_tasks(
 ) -> Response:
     """Submit up to 500 tasks.
 
-    Each has its own answer: an invalid one does not affect the others. The body is one JSON document of at
-    most 4 MiB in UTF-8.
+    Each has its own answer: an invalid one does not affect the others. If one needs other tasks, all are
+    created, or none. The body is one JSON document of at most 4 MiB in UTF-8.
     """
     said = fields.get("tasks")
     if not isinstance(said, list) or not 0 < len(said) <= _MOST:
         raise InvalidInputError("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")
-    found = [_prepared(request_context, one) for one in said]
+    found = _all_or_none([_prepared(request_context, one) for one in said])
     with request_context.context.spans.submitting_many(len(found), parent=request_context.traceparent):
         answers = iter(await _submit(request_context, [one for one in found if isinstance(one, Prepared)]))
     items = [_item(next(answers) if isinstance(one, Prepared) else one) for one in found]
     return Answer({"items": items})
+
+
+def _all_or_none(found: list[Prepared | GrnsError]) -> list[Prepared | GrnsError]:
+    """Refuse all of a batch in which a task needs others, if one is invalid."""
+    is_whole = any(isinstance(one, Prepared) and one.submission.needs for one in found)
+    if not is_whole or all(isinstance(one, Prepared) for one in found):
+        return found
+    why = InvalidInputError("bad_submission", "another task of this batch is invalid, and one needs others")
+    return [why if isinstance(one, Prepared) else one for one in found]
 
 
 async def submit_one(request_context: RequestContext, fields: dict[str, Any]) -> Submitted:

@@ -165,7 +165,7 @@ class OperatorMethods:
         return await self._change_workflow(workflows.pause, workflow_id, reason)
 
     async def resume_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
-        """Resume a workflow, or one that is to be cancelled. Errors are those of `pause_workflow`."""
+        """Resume a workflow; one that is not paused stays as it is. Errors are those of `pause_workflow`."""
         return await self._change_workflow(workflows.resume, workflow_id, reason)
 
     async def cancel_workflow(self, workflow_id: str, *, reason: str | None = None) -> Operation:
@@ -183,12 +183,14 @@ class OperatorMethods:
     async def redrive_workflow(self, workflow_id: str, *, reason: str | None = None) -> Operation:
         """Run the tasks of a workflow again that have not succeeded, each after those that it needs.
 
+        Until the operation has moved the first of them, the workflow is as it was.
+
         Returns:
             The bulk operation that does it.
 
         Raises:
             NotFoundError: there is no such workflow in this workspace.
-            ConflictError: it has succeeded.
+            ConflictError: it has succeeded, or is being cancelled.
         """
         return await self._change_workflow(redrive_workflow, workflow_id, reason)
 

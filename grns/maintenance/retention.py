@@ -78,7 +78,7 @@ RULES = (
         "workflows",
         "ended_at",
         lambda days: days.task_retention_days,
-        f"o.status = 'succeeded' and {_UNNEEDED}",
+        f"o.status in ('succeeded', 'cancelled') and {_UNNEEDED}",
         rows=_FEW,
     ),
     RetentionRule(

@@ -16,6 +16,8 @@ from grns.postgres.database import Database, Row
 from grns.postgres.paging import Page
 from grns.tasks.search import TaskSummary, list_tasks
 
+_FIRST_WALK = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -134,7 +136,7 @@ async def _next_to_cancel(database: Database, taken: Taken, limit: int) -> Opera
     They go from one state to the next meanwhile, and so perhaps to where the walk has been already: it is
     made again until nothing was moved in one. In front of the cursor stands what had been moved before it.
     """
-    before, _, behind = (taken.page_cursor or "0:").rpartition(":")
+    before, _, behind = (taken.page_cursor or f"{_FIRST_WALK}:").rpartition(":")
     page = await _page(database, taken, limit, behind or None)
     found = [_candidate(task) for task in page.rows if _is_of(taken, task)]
     if found:  # what runs and was asked to end is still there
@@ -142,8 +144,10 @@ async def _next_to_cancel(database: Database, taken: Taken, limit: int) -> Opera
         asked = {row["id"] for row in rows}
         found = [one for one in found if one.id not in asked]
     if page.next_cursor is not None:
-        return OperationBatch(found, f"{before or 0}:{page.next_cursor}", is_end=False)
-    return OperationBatch(found, f"{taken.moved}:", is_end=taken.moved == int(before or 0))
+        return OperationBatch(found, f"{before}:{page.next_cursor}", is_end=False)
+    # What was found in the first walk may have been claimed since: it is made twice.
+    is_end = int(before) == taken.moved or (int(before) == _FIRST_WALK and not found and not taken.moved)
+    return OperationBatch(found, f"{taken.moved}:", is_end=is_end)
 
 
 async def _page(database: Database, taken: Taken, limit: int, behind: str | None) -> Page[TaskSummary]:

@@ -41,7 +41,7 @@ async def redrive_workflow(
 
     Raises:
         NotFoundError: there is no such workflow.
-        ConflictError: it has succeeded.
+        ConflictError: it has succeeded, or is being cancelled.
     """
     return await _operate(database, transport, Action.REDRIVE, workflow_id, workspace, actor, reason)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -29,6 +29,7 @@ from grns.tasks.filter_sql import Columns, Condition
 
 EVERY_STATE = frozenset(TaskStatus)
 LATEST, RUNNING, QUEUED, DUE, ENDED = "latest", "running", "queued", "due", "ended"
+MEMBERS = "members"
 
 _DUE_STATES = {TaskStatus.WAITING, TaskStatus.RETRY_WAIT}
 AFTER_ALL = "~"  # no id has it
@@ -139,6 +140,8 @@ def plans(task_filter: Filter, states: frozenset[TaskStatus], workspace: str) ->
     named = _named(task_filter, workspace)
     if named:
         return [(_by_id(*named),)]
+    if workflows := task_filter.texts("workflow"):
+        return [(_of_workflows(workflows),)]
     by_state = _by_state(task_filter, states, workspace)
     latest = replace(_by_id(()), is_shared=True)
     return [(latest,), by_state] if states == EVERY_STATE else [by_state]
@@ -148,18 +151,21 @@ def _by_id(*branches: tuple[Condition, ...]) -> IndexScan:
     return IndexScan(LATEST, (tasks.c.id,), branches, is_descending=True)
 
 
+def _of_workflows(workflows: Sequence[str]) -> IndexScan:
+    """Return the scan of the tasks of workflows, in the order in which they were submitted."""
+    # As one array, which the planner cannot turn into a join with all tasks.
+    members = select(needs.c.needs).where(needs.c.task_id.in_(workflows)).scalar_subquery()
+    return IndexScan(MEMBERS, (tasks.c.id,), ((tasks.c.id == func.any(func.array(members)),),))
+
+
 def _named(task_filter: Filter, workspace: str) -> list[tuple[Condition, ...]]:
-    """Return branches for tasks that are named by their ids, idempotency keys or workflows."""
+    """Return branches for tasks that are named by their ids or idempotency keys."""
     if ids := task_filter.texts("id"):
         return [(tasks.c.id.in_(ids),)]
     if patterns := task_filter.patterns("id"):
         return [_begins(pattern) for pattern in patterns if not _is_among(pattern, patterns)]
     if keys := task_filter.texts("key"):
         return [(tasks.c.workspace == workspace, tasks.c.idempotency_key.in_(keys))]
-    if workflows := task_filter.texts("workflow"):
-        # As one array, which the planner cannot turn into a join with all tasks.
-        members = select(needs.c.needs).where(needs.c.task_id.in_(workflows)).scalar_subquery()
-        return [(tasks.c.id == func.any(func.array(members)),)]
     return []
 
 

@@ -51,7 +51,7 @@ class WorkflowMember:
     """A task of a workflow.
 
     `waits_on` are the names of the tasks that it still waits for, at most 20; `needs` the ids of the tasks,
-    or of the workflow, that it needs, at most 100.
+    or of the workflow, that it needs, at most 500.
     """
 
     name: str
@@ -150,8 +150,14 @@ async def change(
     rows = await database.run("change_workflow", workflow_id, workspace, verb, actor, reason)
     if not rows:
         raise _no_workflow(workflow_id, workspace)
-    if not rows[0]["is_changed"] and (verb, rows[0]["status"]) != ("resume", "running"):
-        raise ConflictError(f"workflow {workflow_id} has ended as {rows[0]['status']}: it cannot {verb}")
+    status = rows[0]["status"]
+    if rows[0]["is_changed"] or (verb, status) == ("resume", "running"):
+        return
+    if rows[0]["is_ending"]:
+        raise ConflictError(
+            f"workflow {workflow_id} is being cancelled: it can be redriven when it has ended"
+        )
+    raise ConflictError(f"workflow {workflow_id} has ended as {status}: it cannot {verb}")
 
 
 def _no_workflow(workflow_id: str, workspace: str) -> NotFoundError:

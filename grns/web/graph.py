@@ -54,9 +54,9 @@ def draw(members: Sequence[Member], now: datetime) -> Graph | None:
         others = [need for need in needs[one["id"]] if need in known]
         needs[one["id"]] = others or (sorted(first) if one["is_last"] else [])
     groups = _grouped(members, needs)
+    group_of = {one["id"]: name for name, group in groups.items() for one in group}
     needed = {
-        name: {_group_of(groups, need) for one in group for need in needs[one["id"]]}
-        for name, group in groups.items()
+        name: {group_of[need] for one in group for need in needs[one["id"]]} for name, group in groups.items()
     }
     layers = _layers(needed)
     critical = _critical(groups, needed, now)
@@ -95,12 +95,6 @@ def _grouped(members: Sequence[Member], needs: Mapping[str, Sequence[str]]) -> d
         parts = [group] if len(group) > 2 else [[one] for one in group]
         groups |= {part[0]["id"]: part for part in parts}
     return groups
-
-
-def _group_of(groups: Mapping[str, Sequence[Member]], task: str) -> str:
-    if task in groups:
-        return task
-    return next(name for name, group in groups.items() if any(one["id"] == task for one in group))
 
 
 def _layers(needed: Mapping[str, set[str]]) -> list[list[str]]:

@@ -9,13 +9,13 @@ from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()
 
-_NEXT, _RUNS, _DOTS = 10, 50, 20
+_NEXT, _RUNS, _DOTS, _ROWS = 10, 50, 20, 25
 
 
 @pages.get("/schedules")
 async def schedules(request: PageRequest) -> Response:
     """List the schedules."""
-    page = await request.fetch("/schedules", cursor=request.query("cursor"))
+    page = await request.fetch("/schedules", limit=_ROWS, cursor=request.query("cursor"))
     runs = {}
     for one in page["items"]:
         latest = await request.fetch(f"/schedules/{one['name']}/runs", limit=_DOTS)

@@ -124,6 +124,9 @@ async def test_a_batch_with_needs_is_created_as_a_whole(local: httpx2.AsyncClien
     batch = {"tasks": [{"task_type": "noop", "idempotency_key": "k"}, unknown]}
     items = good(await local.post(f"{tasks}/batch", json=batch))["items"]
     assert [one["problem"]["code"] for one in items] == ["unknown_need"] * 2
+    batch = {"tasks": [{"task_type": "noop", "idempotency_key": "k"}, wanted, {"task_type": "not a name"}]}
+    items = good(await local.post(f"{tasks}/batch", json=batch))["items"]
+    assert [one["status"] for one in items] == ["problem"] * 3
     rows = await fetch(shared, "select count(*) as found from grns.tasks where idempotency_key = 'k'")
     assert rows[0]["found"] == 0
 

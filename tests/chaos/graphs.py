@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NOWHERE = "nats://127.0.0.1:1"
 # Why the follower ends a task.
-BY_NEEDS = ("dependency", "skipped")
+BY_NEEDS = ("dependency", "skipped", "workflow_cancelled")
 _NEEDS = "select task_id, needs, outcome, ended_as from grns.needs"
 _WAITS = "select task_id, open, met, broken, required from grns.waits"
 _WORKFLOWS = "select id, status from grns.workflows"

@@ -14,7 +14,7 @@ from grns.operations.model import State
 from grns.postgres.database import Database
 from tests.support.followers import begin_here, follow
 from tests.support.operations import asked, step
-from tests.support.store import claim, finish, kinds_of, log_of, redrive, row_of, stranger
+from tests.support.store import claim, fetch, finish, kinds_of, log_of, redrive, row_of, stranger
 
 
 @pytest.fixture(autouse=True)
@@ -130,11 +130,15 @@ async def test_cancelled_workflow_queues_no_task_before_its_operation_comes(
     second = flow.task("noop", pool="worker", needs=[first])
     run = await flow.submit()
     await run.cancel()
+    with pytest.raises(ConflictError, match="is being cancelled"):
+        await run.redrive()
     await end(shared, first.id)
-    assert await statuses(shared, second.id) == ["waiting"]
-    await operated(shared)
-    assert await statuses(shared, second.id) == ["cancelled"]
+    row = await row_of(shared, second.id)
+    assert (row["status"], row["cancel_reason"]) == ("cancelled", "workflow_cancelled")
     assert (await run.get()).status == "cancelled"
+    await run.redrive()
+    await follow(shared)
+    assert await statuses(shared, second.id) == ["queued"], "its need is met"
 
 
 async def test_redriven_workflow_runs_in_the_order_of_its_needs(shared: Database, client: Client) -> None:
@@ -178,6 +182,54 @@ async def test_task_that_is_redriven_while_its_need_is_not_is_cancelled_again(
     await follow(shared)
     assert await statuses(shared, second.id) == ["waiting"]
     await end(shared, first.id)
+    assert await statuses(shared, second.id) == ["queued"]
+
+
+async def test_task_that_is_redriven_in_a_workflow_that_is_being_cancelled_ends(
+    shared: Database, client: Client
+) -> None:
+    flow = client.workflow("report")
+    first = flow.task("noop", pool="worker")
+    second = flow.task("noop", pool="worker", needs=[first])
+    long = flow.task("noop", pool="worker", name="long")
+    run = await flow.submit()
+    claimed = await claim(shared, long.id)
+    await end(shared, first.id, Verb.FAIL)
+    await run.cancel()
+    await operated(shared)
+    await redrive(shared, first.id)
+    await end(shared, first.id)
+    assert await statuses(shared, first.id, second.id) == ["succeeded", "cancelled"]
+    await finish(shared, claimed, Verb.CANCEL)
+    await follow(shared)
+    assert (await run.get()).status == "cancelled"
+
+
+async def test_task_that_is_redriven_keeps_needs_that_were_deleted(shared: Database, client: Client) -> None:
+    first = await client.submit("noop", pool="worker")
+    second = await client.submit("noop", pool="worker", needs=[first], max_attempts=1)
+    await follow(shared)
+    await end(shared, first.id)
+    await end(shared, second.id, Verb.RETRY)
+    await fetch(shared, "delete from grns.tasks where id = $1", first.id)
+    await redriven(shared, "status:dead")
+    assert await statuses(shared, second.id) == ["queued"]
+
+
+async def test_paused_workflow_stays_paused_if_it_is_redriven(shared: Database, client: Client) -> None:
+    flow = client.workflow("report")
+    first = flow.task("noop", pool="worker")
+    second = flow.task("noop", pool="worker", needs=[first])
+    flow.task("noop", pool="worker", name="open")
+    run = await flow.submit()
+    await end(shared, first.id, Verb.FAIL)
+    await run.pause()
+    await run.redrive()
+    await operated(shared)
+    await end(shared, first.id)
+    assert await statuses(shared, second.id) == ["waiting"]
+    await run.resume()
+    await follow(shared)
     assert await statuses(shared, second.id) == ["queued"]
 
 

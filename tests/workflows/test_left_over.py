@@ -135,7 +135,7 @@ async def test_explain_says_that_a_workflow_holds_its_tasks(shared: Database) ->
     assert sentence.endswith(" (closed)")
     await shared.run("change_workflow", flow, "default", "cancel", "ann", None)
     _, sentence, _ = await explained(shared, second["task_id"])
-    assert sentence == f"its workflow {flow} is to be cancelled, and with it this task"
+    assert sentence == f"its workflow {flow} is being cancelled: this task is cancelled next"
 
 
 async def test_explain_says_what_a_task_was_cancelled_for(shared: Database) -> None:

@@ -152,7 +152,7 @@ def _held(seen: TaskSnapshot, hold: HoldSeen) -> Cause:
     if hold.paused_at is None:
         return Cause(
             "paused",
-            f"its workflow {hold.workflow_id} is to be cancelled, and with it this task",
+            f"its workflow {hold.workflow_id} is being cancelled: this task is cancelled next",
             ("grns operation list",),
         )
     return Cause(

@@ -68,7 +68,7 @@ union all
 -- The oldest of those that wait: `grns admin verify` looks at each.
 (select t.id, 'unfollowed', 'it waits for tasks, and ' || case
         when w.task_id is null then 'nothing says for which'
-        when w.met >= w.required and not grns.is_held(w.workflow_id) then 'as many as it needs have ended'
+        when w.met >= w.required and not grns.is_paused(w.workflow_id) then 'as many as it needs have ended'
         when w.met + w.open < w.required then 'too few are left that can end as they should'
         else 'one of them has ended unseen'
     end
@@ -79,7 +79,7 @@ cross join lateral (
 left join grns.waits w on w.task_id = t.id
 where t.updated_at < l.since
     and (w.task_id is null or w.met + w.open < w.required
-        or (w.met >= w.required and not grns.is_held(w.workflow_id)) or exists (
+        or (w.met >= w.required and not grns.is_paused(w.workflow_id)) or exists (
         select from grns.needs e
         left join grns.tasks n on n.id = e.needs
         left join grns.workflows k on k.id = e.needs

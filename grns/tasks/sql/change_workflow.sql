@@ -1,24 +1,28 @@
--- Pauses a workflow, resumes it, or notes that an operation cancels or redrives its tasks. A running workflow that is
--- paused or to be cancelled is held: the follower queues none of its tasks. Answers with its status and whether it was
--- changed; with nothing if there is none.
+-- Pauses a workflow, resumes it, or notes that an operation cancels or redrives its tasks. While a workflow is paused, the
+-- follower queues none of its tasks; once it is to be cancelled, the follower ends them instead. Answers with its status,
+-- whether it is to be cancelled, and whether it was changed; with nothing if there is none.
 -- $1 id, $2 workspace, $3 verb (pause, resume, cancel, redrive), $4 who asks, $5 reason
 with held as (
-    select k.id, k.status, k.paused_at is not null or k.cancel_requested_at is not null as is_held
+    select k.id, k.status, k.cancel_requested_at is not null and k.status = 'running' as is_ending,
+        k.paused_at is not null as is_paused
     from grns.workflows k
     where k.id = $1 and k.workspace = $2
     for no key update of k
 ),
 changed as (
     update grns.workflows k
-    set paused_at = case $3::text when 'pause' then coalesce(k.paused_at, now()) end,
-        paused_by = case $3::text when 'pause' then $4::text end,
-        pause_reason = case $3::text when 'pause' then $5::text end,
+    set paused_at = case $3::text when 'pause' then coalesce(k.paused_at, now()) when 'redrive' then k.paused_at end,
+        paused_by = case $3::text when 'pause' then $4::text when 'redrive' then k.paused_by end,
+        pause_reason = case $3::text when 'pause' then $5::text when 'redrive' then k.pause_reason end,
         cancel_requested_at = case $3::text when 'cancel' then coalesce(k.cancel_requested_at, now())
-            when 'pause' then k.cancel_requested_at end,
+            when 'redrive' then null else k.cancel_requested_at end,
+        -- it was stopped, or is not to be any more: what is redriven runs to its end
+        stopped_at = case when $3::text = 'redrive' and k.fail_action is not null then coalesce(k.stopped_at, now())
+            else k.stopped_at end,
         version = k.version + 1
     from held h
-    where k.id = h.id and case $3::text when 'redrive' then h.status <> 'succeeded'
-        when 'resume' then h.is_held and h.status = 'running' else h.status = 'running' end
+    where k.id = h.id and case $3::text when 'redrive' then h.status <> 'succeeded' and not h.is_ending
+        when 'resume' then h.is_paused and h.status = 'running' else h.status = 'running' end
     returning k.*
 ),
 logged as (
@@ -32,4 +36,4 @@ logged as (
     from changed c
     join grns.waits w on w.task_id = c.id
 )
-select h.status, h.is_held, exists (select from changed) as is_changed from held h
+select h.status, h.is_ending, exists (select from changed) as is_changed from held h

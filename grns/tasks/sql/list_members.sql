@@ -12,7 +12,7 @@ select coalesce(m.name, t.task_type) as name, t.id, t.task_type, t.agent_type, t
         order by e.needs
         limit 20
     ) as waits_on,
-    array(select e.needs from grns.needs e where e.task_id = t.id order by e.needs limit 100) as needs,
+    array(select e.needs from grns.needs e where e.task_id = t.id order by e.needs limit 500) as needs,
     t.attempt, m.is_last, t.started_at, t.finished_at
 from members m
 join grns.tasks t on t.id = m.id

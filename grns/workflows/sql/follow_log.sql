@@ -1,7 +1,7 @@
 -- Acts on what rows of the log tell of tasks that others need, and moves the cursor: all of it, or nothing where another
 -- follower leads by now. It reads current rows, and never trusts what an event says: whatever is read again, or late,
 -- does no harm. A need is ended, or open again, as its task is now; the tasks that need it are queued, ended, or wait
--- again, as their counts are then; while its workflow is held, no task is queued. A row that another session has locked is
+-- again, as their counts are then, and as their workflow is paused or to be cancelled. A row that another session has locked is
 -- noted, and tried with the next reading.
 -- Where more needs would change than $11 allows, the cursor stays, and the same rows are read again.
 -- Answers with the id of its transaction, how many tasks wait, whether there is more to do with the same rows, and each
@@ -41,15 +41,24 @@ touched as (
     union
     select s.id from held cross join unnest($12::text[]) as s (id)
 ),
--- Tasks that an operation has redriven: they wait for what they need once more, and are decided though no need turns.
-redriven as (
+-- What is decided though no need of it turns: tasks that an operation has redriven, those of a workflow that was resumed or
+-- redriven, and what was left over.
+asked as (
     select t.id
     from named n
     cross join lateral (
         select o.id from grns.tasks o where o.id = n.task_id and o.status = 'waiting' and o.waits_for = 'tasks' offset 0
     ) as t
     where n.kind = 'evt.task.waiting' and n.was in ('d', 'f', 'c')
-    group by t.id
+    union
+    select e.needs
+    from named n
+    cross join lateral (select e.needs from grns.needs e where e.task_id = n.task_id offset 0) as e
+    where n.kind in ('evt.workflow.resumed', 'evt.workflow.redriven')
+    union
+    select f.task_id from held cross join grns.follow_later f
+    union
+    select f.id from held cross join unnest($13::text[]) as f (id)
 ),
 ends as (
     select e.place, e.task_id, e.needs, e.outcome, e.ended_as as before, s.ended_as
@@ -64,7 +73,7 @@ ends as (
         select case
             when k.status <> 'running' then k.status
             when k.status is not null then null
-            when t.status is null then 'deleted'
+            when t.status is null then coalesce(e.ended_as, 'deleted')  -- what was counted stays so
             when t.status = 'cancelled' and w.ended_by = t.last_message_id and w.is_skipped then 'skipped'
             when t.status in ('succeeded', 'failed', 'dead', 'cancelled') then t.status
         end as ended_as
@@ -85,55 +94,66 @@ sums as (
         sum(grns.is_met(u.outcome, u.ended_as)::integer - grns.is_met(u.outcome, u.before)::integer) as met,
         sum(grns.is_broken(u.outcome, u.ended_as)::integer - grns.is_broken(u.outcome, u.before)::integer) as broken,
         min(u.needs) filter (where u.ended_as is not null and not grns.is_met(u.outcome, u.ended_as)) as why,
-        bool_or(u.is_redriven) as is_redriven
+        bool_or(u.is_asked) as is_asked
     from (
-        select u.*, false as is_redriven from turned u
+        select u.*, false as is_asked from turned u
         union all
-        select r.id, null, null, null, null, true from redriven r  -- adds nothing to the counts
+        select a.id, null, null, null, null, true from asked a  -- adds nothing to the counts
     ) as u
     group by u.task_id
 ),
 counted as (
     update grns.waits w
     set open = w.open + s.open, met = w.met + s.met, broken = w.broken + s.broken,
-        -- when it cannot be met any more, and could before
-        ended_by = case when p.is_lost then gen_random_uuid() else w.ended_by end,
-        is_skipped = case when p.is_lost then w.broken + s.broken = 0 else w.is_skipped end
+        ended_by = case when p.is_ended then gen_random_uuid() else w.ended_by end,
+        is_skipped = case when p.is_ended then p.verdict = 'skipped' else w.is_skipped end
     from sums s
     cross join lateral (
-        select o.ctid as place, (s.is_redriven or o.met + o.open >= o.required)
-            and o.met + s.met + o.open + s.open < o.required as is_lost
+        select o.ctid as place, v.verdict, v.verdict in ('dependency', 'skipped', 'workflow_cancelled') and t.is_waiting as is_ended
         from grns.waits o
+        left join lateral (
+            select k.paused_at is not null as is_paused, k.cancel_requested_at is not null as is_cancelled
+            from grns.workflows k
+            where k.id = o.workflow_id and k.ended_at is null
+            offset 0
+        ) as h on true
+        left join lateral (
+            select t.status = 'waiting' as is_waiting from grns.tasks t where t.id = o.task_id offset 0
+        ) as t on true
+        cross join lateral (
+            select case
+                -- some of its needs may not have been read yet; it is asked for again
+                when s.is_asked and (select count(*) from ends) >= $11 then 'undecided'
+                when o.met + s.met >= o.required then case
+                    when h.is_cancelled then 'workflow_cancelled' when h.is_paused then 'waiting'
+                    when o.run_at > now() then 'later' else 'queued' end
+                when o.met + s.met + o.open + s.open >= o.required then 'waiting'
+                when o.broken + s.broken > 0 then 'dependency'
+                else 'skipped'
+            end as verdict
+        ) as v
         where o.task_id = s.task_id
         offset 0
     ) as p
     where w.ctid = p.place
-    returning w.*, s.why
+    returning w.task_id, w.open, w.met, w.broken, w.run_at, w.ended_by, s.why, p.verdict
 ),
 -- A workflow has ended when all of its tasks have, and goes on where one of them is redriven. It is stopped, once, when
 -- as many have failed as it allows.
 ending as (
-    select k.id, k.place, s.status, c.met, c.broken, s.is_stopped
-    from (
-        select c.task_id, c.open, c.met, c.broken from counted c
-        union all
-        select w.task_id, w.open, w.met, w.broken
-        from held
-        cross join grns.follow_later f
-        cross join lateral (select o.* from grns.waits o where o.task_id = f.task_id offset 0) as w
-        where f.task_id like 'wf-%' and f.task_id not in (select s.task_id from sums s)
-    ) as c
+    select k.id, k.place, s.status, c.met, c.broken, s.is_reached, s.is_reached and c.open > 0 as is_stopped
+    from counted c
     cross join lateral (
         select o.*, o.ctid as place from grns.workflows o where o.id = c.task_id offset 0
     ) as k
     cross join lateral (
         select case when c.open > 0 then 'running' when c.broken = 0 then 'succeeded'
             when k.cancel_requested_at is not null then 'cancelled' else 'failed' end as status,
-            (c.open > 0 and k.stopped_at is null and (c.broken >= k.fail_count
+            (k.stopped_at is null and (c.broken >= k.fail_count
                 or (c.met + c.broken >= k.fail_least and c.broken >= k.fail_share * (c.met + c.broken)))) is true
-                as is_stopped
+                as is_reached
     ) as s
-    where k.status <> s.status or s.is_stopped
+    where k.status <> s.status or s.is_reached
 ),
 -- Not those that another session has locked, or has changed since: later.
 kept as (
@@ -153,7 +173,7 @@ ended as (
                 e.status = k.status as is_kept) as p),
         cancel_requested_at = case when e.is_stopped and k.fail_action = 'cancel' then coalesce(k.cancel_requested_at, now())
             when e.status in (k.status, 'cancelled') then k.cancel_requested_at end,
-        stopped_at = case when e.is_stopped then now() else k.stopped_at end, version = k.version + 1
+        stopped_at = case when e.is_reached then now() else k.stopped_at end, version = k.version + 1
     from ending e
     where k.ctid = e.place and k.id in (select l.id from kept l)
     returning k.*, e.met, e.broken, e.is_stopped
@@ -166,47 +186,15 @@ stopping as (
     where k.is_stopped and k.fail_action = 'cancel'
     returning *
 ),
-decided as (
-    select c.task_id, c.why, c.run_at, c.ended_by, case
-            when c.met >= c.required then case
-                when h.is_held then 'waiting' when c.run_at > now() then 'later' else 'queued' end
-            when c.met + c.open >= c.required then 'waiting'
-            when c.broken > 0 then 'dependency'
-            else 'skipped'
-        end as verdict
-    from (
-        select c.* from counted c
-        union all
-        select w.*, null
-        from held
-        cross join (
-            select f.task_id from grns.follow_later f
-            union
-            select f.id from unnest($13::text[]) as f (id)
-            union
-            select e.needs
-            from named n
-            cross join lateral (select e.needs from grns.needs e where e.task_id = n.task_id offset 0) as e
-            where n.kind in ('evt.workflow.resumed', 'evt.workflow.redriven')
-        ) as f
-        cross join lateral (select w.* from grns.waits w where w.task_id = f.task_id offset 0) as w
-        where f.task_id not in (select s.task_id from sums s)
-    ) as c
-    left join lateral (
-        select k.paused_at is not null or k.cancel_requested_at is not null as is_held from grns.workflows k
-        where k.id = c.workflow_id and k.ended_at is null
-        offset 0
-    ) as h on true
-),
 -- What waits and need not any more, and what the follower has ended and may go on.
 movable as (
     select t.id, t.place, t.status as was, t.last_message_id as led_here, d.verdict, d.run_at, d.why, d.ended_by
-    from decided d
+    from counted d
     cross join lateral (select t.*, t.ctid as place from grns.tasks t where t.id = d.task_id offset 0) as t
     cross join lateral (  -- as it was before this statement
         select w.ended_by from grns.waits w where w.task_id = d.task_id offset 0
     ) as w
-    where (t.status = 'waiting' and t.waits_for = 'tasks' and d.verdict <> 'waiting')
+    where (t.status = 'waiting' and t.waits_for = 'tasks' and d.verdict not in ('waiting', 'undecided'))
         or (t.status = 'cancelled' and t.last_message_id = w.ended_by
             and d.verdict in ('queued', 'waiting', 'later'))
 ),
@@ -216,7 +204,7 @@ locked as (
             select min(e.needs) from (select o.* from grns.needs o where o.task_id = t.id offset 0) as e
             where e.ended_as is not null and not grns.is_met(e.outcome, e.ended_as)
         )) as why,
-        case when m.verdict in ('dependency', 'skipped') then m.ended_by
+        case when m.verdict in ('dependency', 'skipped', 'workflow_cancelled') then m.ended_by
             -- with room for the bit that makes its command's id of it
             else overlay(gen_random_uuid()::text placing '0' from 29)::uuid end as event_id,
         case m.verdict when 'queued' then 'queued' when 'later' then 'waiting' when 'waiting' then 'waiting'
@@ -292,7 +280,7 @@ postponed as (
 settled as (
     delete from grns.follow_later f
     using held
-    where f.task_id not in (select o.id from left_over o)
+    where f.task_id not in (select o.id from left_over o) and (select count(*) from ends) < $11
 ),
 cursor as (
     update grns.follow_cursor c

@@ -31,5 +31,5 @@ select (select max(p.id) from page p) as last_id, (select count(*) from page) as
         join grns.waits w on w.task_id = p.id
         join grns.tasks t on t.id = p.id
         where t.updated_at < s.at
-            and (w.met + w.open < w.required or (w.met >= w.required and not grns.is_held(w.workflow_id)))
+            and (w.met + w.open < w.required or (w.met >= w.required and not grns.is_paused(w.workflow_id)))
     ) as decided

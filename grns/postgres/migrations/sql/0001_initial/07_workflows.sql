@@ -24,14 +24,14 @@ create table grns.waits (
     broken    integer not null default 0,         -- how many have failed it; the rest were not to be
     required  integer not null,                   -- how many must be met
     run_at    timestamptz,                        -- it waits until then, too
-    workflow_id text collate "C",                 -- whose task it is: while that is held, it is not queued
+    workflow_id text collate "C",                 -- whose task it is: while that is paused, it is not queued
     ended_by  uuid,                               -- the event by which the follower ended it, last; it may undo that
     is_skipped boolean not null default false     -- whether that was because nothing was to be done
 ) with (fillfactor = 50);
 
 -- Tasks that were submitted together. A workflow needs each of its tasks to succeed: its rows in grns.needs and grns.waits
--- are those of a task, but for its last tasks, which need the workflow. The follower sets its status; while it runs, it is
--- held if it is paused, or if it is to be cancelled: no task of it is queued because its needs are met.
+-- are those of a task, but for its last tasks, which need the workflow. The follower sets its status. While it is paused, no
+-- task of it is queued because its needs are met; once it is to be cancelled, such a task is ended instead.
 create table grns.workflows (
     id           text collate "C" primary key,
     workspace    text collate "C" not null,
@@ -63,11 +63,11 @@ create index workflows_listed on grns.workflows (workspace, id);
 create index workflows_running on grns.workflows (id) where ended_at is null;
 create index workflows_ended on grns.workflows (ended_at) where ended_at is not null;
 
--- Whether a workflow holds back its tasks: it is paused, or to be cancelled.
-create function grns.is_held(workflow_id text) returns boolean language sql stable as $$
+-- Whether a workflow holds back its tasks.
+create function grns.is_paused(workflow_id text) returns boolean language sql stable as $$
     select exists (
         select from grns.workflows k
-        where k.id = $1 and k.ended_at is null and (k.paused_at is not null or k.cancel_requested_at is not null))
+        where k.id = $1 and k.ended_at is null and k.paused_at is not null and k.cancel_requested_at is null)
 $$;
 
 -- What a workflow counts goes with it.
