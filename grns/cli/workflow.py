@@ -184,7 +184,7 @@ def _add(verb: str, change: Callable[..., Awaitable[Operation]], help_text: str,
     @option.REASON
     @option.sure_options
     @click.option(
-        "--detach", "is_detached", is_flag=True, help="Print the number of the operation and return at once."
+        "--detach", "is_detached", is_flag=True, help="Print the operation's number and return at once."
     )
     @output_option
     @with_session("write", missing=_LIST, conflict=_SHOW)

@@ -315,6 +315,7 @@ async def test_workflow_that_another_session_has_locked_holds_up_no_other(
     leading = await follow(shared)
     while leading.has_work:
         await follow(shared, leading)
+    await follow(shared, leading)
     assert (await locked.get()).status == "succeeded"
     assert await statuses(shared, locked.tasks["after"].id) == ["queued"]
 

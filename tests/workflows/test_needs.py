@@ -438,15 +438,14 @@ async def test_an_idempotency_key_returns_the_task_that_waits(shared: Database) 
     assert len(await fetch(shared, "select from grns.needs")) == 1
 
 
-async def test_a_task_with_needs_is_submitted_by_itself(shared: Database) -> None:
-    """In a batch it would take the others along, into its own workspace and its own failure."""
+async def test_batch_with_needs_in_two_workspaces_is_refused(shared: Database) -> None:
     first = await parent(shared)
     wanted = [
         submission(task_type="noop", needs=({"task": first},)),
         submission(task_type="noop", workspace="b"),
     ]
     prepared = [prepare(one, Limits()) for one in wanted]
-    with pytest.raises(InvalidInputError, match="by itself"):
+    with pytest.raises(InvalidInputError, match="are in one workspace"):
         await Submissions(shared, batch_limit=10).submit_many(prepared)
     both = NewWorkflow("wf-" + "0" * 26, "both", {one.id: one.id for one in prepared})
     with pytest.raises(InvalidInputError, match="one workspace"):

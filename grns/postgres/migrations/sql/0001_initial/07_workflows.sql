@@ -191,8 +191,9 @@ begin
             then 'a workflow has a name of 1 to 255 printable ASCII characters'
         when workflow -> 'fail_after' <> 'null' and not (
                 jsonb_typeof(workflow -> 'fail_after') = 'object'
-                and ((workflow -> 'fail_after' ->> 'count')::integer > 0)
-                    is distinct from ((workflow -> 'fail_after' ->> 'share')::double precision between 0.000001 and 1)
+                and num_nonnulls(workflow -> 'fail_after' ->> 'count', workflow -> 'fail_after' ->> 'share') = 1
+                and coalesce((workflow -> 'fail_after' ->> 'count')::integer, 1) > 0
+                and coalesce((workflow -> 'fail_after' ->> 'share')::double precision, 1) between 0.000001 and 1
                 and coalesce(workflow -> 'fail_after' ->> 'then', 'cancel') in ('cancel', 'pause')
                 and coalesce((workflow -> 'fail_after' ->> 'of_at_least')::integer, 1) > 0)
             then 'fail_after has a count, or a share of 1 at most, and `then` is cancel or pause'
