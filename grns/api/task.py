@@ -134,6 +134,22 @@ async def redrive_task(request_context: Operator, body: ReasonBody, task_id: Tas
         return await _outcome(request_context, database, task_id, said)
 
 
+@routes.post("/tasks/{task_id}/pause", response_model=ActionResponse)
+async def pause_task(request_context: Operator, body: ReasonBody, task_id: TaskId) -> Response:
+    """Pause a task that does not run: it waits until it is resumed."""
+    async with request_context.writing() as database:
+        said = await request_context.client(database).pause_task(task_id, reason=body.reason)
+        return await _outcome(request_context, database, task_id, said)
+
+
+@routes.post("/tasks/{task_id}/resume", response_model=ActionResponse)
+async def resume_task(request_context: Operator, body: ReasonBody, task_id: TaskId) -> Response:
+    """Resume a paused task."""
+    async with request_context.writing() as database:
+        said = await request_context.client(database).resume_task(task_id, reason=body.reason)
+        return await _outcome(request_context, database, task_id, said)
+
+
 @routes.post("/tasks/{task_id}/discard", response_model=ActionResponse)
 async def discard_task(request_context: Operator, body: ReasonBody, task_id: TaskId) -> Response:
     """Discard a dead, failed or cancelled task: hide it from lists."""

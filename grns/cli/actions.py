@@ -144,7 +144,7 @@ async def _plan(session: CliSession, out: Output, action: Action, ids: Sequence[
     answers = {
         task.id: would if task.status in OBJECTS[action] else task.status.value for task in tasks.values()
     }
-    _report(out, action, ids, answers, done=(would,))
+    report(out, ids, answers, done=(would,), able=_ABLE[action])
 
 
 @with_session("write")
@@ -159,7 +159,7 @@ async def _change(
     refused = {} if patch is None else await _patch(session, ids, patch, reason)
     change = _changes(session)[action]
     answers = refused | await change([task_id for task_id in ids if task_id not in refused], reason)
-    _report(out, action, ids, answers, done=_DONE[action])
+    report(out, ids, answers, done=_DONE[action], able=_ABLE[action])
 
 
 def _changes(
@@ -191,8 +191,8 @@ async def _patch(
     return refused
 
 
-def _report(
-    out: Output, action: Action, ids: Sequence[str], answers: Mapping[str, str], *, done: Sequence[str]
+def report(
+    out: Output, ids: Sequence[str], answers: Mapping[str, str], *, done: Sequence[str], able: str
 ) -> None:
     """Show the answer for each task, and exit with the code of the worst one."""
     rows = [{"id": task_id, "answer": answers.get(task_id, MISSING)} for task_id in ids]
@@ -201,7 +201,7 @@ def _report(
     if others := [row for row in rows if row["answer"] not in done]:
         more = f", and {len(others) - 1} more" if len(others) > 1 else ""
         first = others[0]
-        failure.print_error(f"{first['id']} is unchanged ({first['answer']}){more}: only {_ABLE[action]}")
+        failure.print_error(f"{first['id']} is unchanged ({first['answer']}){more}: only {able}")
         raise click.exceptions.Exit(failure.CONFLICT)
 
 

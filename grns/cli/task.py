@@ -15,6 +15,7 @@ from grns.cli.filter import filter_options, filters, read_filter, with_saved
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text
 from grns.cli.session import CliSession, paged, with_session
+from grns.cli.task_pause import pause, resume
 from grns.diagnose.explain.queued import standing
 from grns.diagnose.explain.read import read_situation
 from grns.errors import GrnsError, InvalidInputError, WaitTimeoutError
@@ -377,4 +378,6 @@ def discard(**given: Any) -> None:
     actions.act(action=Action.DISCARD, **given)
 
 
+for command in (pause, resume):
+    task.add_command(command)
 task.add_command(filters)

@@ -94,6 +94,14 @@ class TaskHandle(Generic[ResultT]):
         """Run the task again, with its attempts reset: see `Client.redrive`."""
         return await self._client.redrive(self.id, reason=reason)
 
+    async def pause(self, *, reason: str | None = None) -> str:
+        """Pause the task: see `Client.pause_task`."""
+        return await self._client.pause_task(self.id, reason=reason)
+
+    async def resume(self, *, reason: str | None = None) -> str:
+        """Resume the task: see `Client.resume_task`."""
+        return await self._client.resume_task(self.id, reason=reason)
+
 
 def _how(task: Task) -> str:
     error = task.last_error or {}

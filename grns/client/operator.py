@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from grns.client.arguments import known_id
-from grns.errors import InvalidInputError
+from grns.client.arguments import known_id, short
+from grns.errors import InvalidInputError, NotFoundError
 from grns.model.filter import parse
 from grns.nats import JetStream
 from grns.operations.service import Operation
@@ -17,6 +17,7 @@ from grns.postgres.paging import Page
 from grns.stats.issues import Issue, State, list_issues
 from grns.tasks import search, workflows
 from grns.tasks.pause_pools import PoolPauses
+from grns.tasks.pause_tasks import pause_tasks, resume_tasks
 from grns.tasks.pauses import Pause
 from grns.tasks.search import Count, TaskSummary
 from grns.tasks.workflows import WorkflowState, WorkflowStatus
@@ -128,6 +129,39 @@ class OperatorMethods:
 
     def _pauses(self) -> PoolPauses:
         return PoolPauses(database=self._database, transport=self._transport, workspace=self._workspace)
+
+    async def pause_task(self, task_id: str, *, reason: str | None = None) -> str:
+        """Pause a task that does not run: it waits until it is resumed, whatever else it waits for.
+
+        Returns:
+            `paused`; otherwise the status of the task, which runs or has ended.
+
+        Raises:
+            NotFoundError: there is no such task in this workspace.
+        """
+        return await self._answer(pause_tasks, task_id, reason)
+
+    async def resume_task(self, task_id: str, *, reason: str | None = None) -> str:
+        """Resume a paused task: it waits for the tasks that it needs, or for its time, or is queued.
+
+        Returns:
+            `resumed`; otherwise the status of the task, which is not paused.
+
+        Raises:
+            NotFoundError: there is no such task in this workspace.
+        """
+        return await self._answer(resume_tasks, task_id, reason)
+
+    async def _answer(
+        self, change: Callable[..., Awaitable[dict[str, str]]], task_id: str, reason: str | None
+    ) -> str:
+        answers = await change(
+            self._database, self._transport, [known_id(task_id)], workspace=self._workspace,
+            actor=self._actor, reason=short(reason),
+        )  # fmt: skip
+        if task_id not in answers:
+            raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
+        return answers[task_id]
 
     async def workflows(
         self, status: WorkflowStatus | None = None, *, limit: int = 50, after: str | None = None

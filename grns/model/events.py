@@ -65,16 +65,16 @@ class TaskQueued(Payload):
 
 
 class TaskWaiting(Payload):
-    """The task waits: for its time (`next_attempt_at`), or for tasks that it needs.
+    """The task waits: for its time (`next_attempt_at`), for tasks that it needs, or until it is resumed.
 
-    After a redrive by an operation: by whom, why, and its previous failure.
+    After a redrive by an operation, a pause or a resume: by whom, why, and its previous failure.
     """
 
     task_id: TaskId
     task_type: Token
     agent_type: AgentType
     priority: Annotated[int, Field(ge=0, le=3)]
-    waits_for: Literal["time", "tasks"] = "time"
+    waits_for: Literal["time", "tasks", "pause"] = "time"
     next_attempt_at: Instant | None = None
     reason: str | None = None
     actor: Actor | None = None

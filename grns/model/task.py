@@ -78,6 +78,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_DEAD, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
     Transition(_FAILED, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
     Transition(_CANCELLED, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
+    Transition(_QUEUED, _WAITING, "pause", "evt.task.waiting"),
+    Transition(_RETRY_WAIT, _WAITING, "pause", "evt.task.waiting"),
+    Transition(_WAITING, _WAITING, "pause", "evt.task.waiting"),
+    Transition(_WAITING, _WAITING, "resume", "evt.task.waiting"),  # for its time, or for tasks
+    Transition(_WAITING, _QUEUED, "resume", "evt.task.queued", command="resumed"),
     Transition(_DEAD, _WAITING, "operation", "evt.task.waiting"),  # a redrive of a task that needs others
     Transition(_FAILED, _WAITING, "operation", "evt.task.waiting"),
     Transition(_CANCELLED, _WAITING, "operation", "evt.task.waiting"),
@@ -96,8 +101,8 @@ class Task:
 
     `attempt` is the number of the latest attempt and only grows. `uncounted_attempts` is how many of them do
     not count: those before the latest redrive, and those released at a shutdown. `max_attempts` bounds the
-    difference. It is None before the first claim if only the handler sets it. `waits_for` is `time` or
-    `tasks` while the status is `waiting`.
+    difference. It is None before the first claim if only the handler sets it. `waits_for` is `time`, `tasks`
+    or `pause` while the status is `waiting`.
     """
 
     id: str

@@ -70,3 +70,11 @@ class SyncTaskHandle(Generic[ResultT]):
     def redrive(self, *, reason: str | None = None) -> str:
         """Run the task again, with its attempts reset: see `grns.Client.redrive`."""
         return self._client.redrive(self.id, reason=reason)
+
+    def pause(self, *, reason: str | None = None) -> str:
+        """Pause the task: see `grns.Client.pause_task`."""
+        return self._client.pause_task(self.id, reason=reason)
+
+    def resume(self, *, reason: str | None = None) -> str:
+        """Resume the task: see `grns.Client.resume_task`."""
+        return self._client.resume_task(self.id, reason=reason)

@@ -54,6 +54,14 @@ class SyncOperatorMethods:
         """Return issues: see `grns.Client.issues`."""
         return self.ask(lambda client: client.issues(state, limit=limit, after=after))
 
+    def pause_task(self, task_id: str, *, reason: str | None = None) -> str:
+        """Pause a task: see `grns.Client.pause_task`."""
+        return self.ask(lambda client: client.pause_task(task_id, reason=reason))
+
+    def resume_task(self, task_id: str, *, reason: str | None = None) -> str:
+        """Resume a task: see `grns.Client.resume_task`."""
+        return self.ask(lambda client: client.resume_task(task_id, reason=reason))
+
     def workflows(
         self, status: WorkflowStatus | None = None, *, limit: int = 50, after: str | None = None
     ) -> Page[WorkflowState]:

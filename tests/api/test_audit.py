@@ -26,6 +26,7 @@ FIRST = {
     "resume_operation": ["pause_operation"],
     "resume_pool": ["pause_pool"],
     "resume_schedule": ["pause_schedule"],
+    "resume_task": ["pause_task"],
     "resume_workflow": ["pause_workflow"],
 }
 # What tells of two things: a workflow and its task, a workflow and the operation on its tasks.

@@ -67,6 +67,18 @@ def test_task_needs_others(grns: Call) -> None:
     assert "outcome" in wrong.err
 
 
+def test_task_is_paused_and_resumed(grns: Call) -> None:
+    made = grns("task", "submit", "charge", "-o", "json").json["id"]
+    assert grns("task", "pause", made, "--reason", "maintenance", "-o", "json").json["items"] == [
+        {"id": made, "answer": "paused"}
+    ]
+    assert "maintenance" in grns("explain", made).out
+    assert grns("task", "resume", made).code == 0
+    again = grns("task", "resume", made)
+    assert "is unchanged (queued): only paused tasks can be resumed" in again.err
+    assert "do not exist" in grns("task", "pause", "gr-nothing").err
+
+
 def test_what_is_wrong_is_said_before_a_connection_is_opened(grns: Call) -> None:
     cycle = {"name": "x", "tasks": [{"name": "a", "task_type": "t", "needs": ["a"]}]}
     for plan, word in (

@@ -98,6 +98,9 @@ def test_every_method_answers(client: sync.Client) -> None:
     assert client.resume("worker") is not None
     assert client.issues().rows == []
     assert two.redrive() == "redriven"
+    assert (two.pause(reason="later"), two.status(), two.resume()) == ("paused", "waiting", "resumed")
+    with pytest.raises(grns.NotFoundError):
+        client.pause_task("gr-nothing")
     with pytest.raises(grns.WaitTimeoutError):
         two.wait(timeout=0)
 

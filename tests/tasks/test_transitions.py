@@ -131,6 +131,9 @@ _ACTS: dict[str, Act] = {
     "promote": lambda database, _: promote(database, 99, None),
     "cancel": lambda database, tasks: cancel(database, *(claim.id for claim in tasks.values()), reason="why"),
     "redrive": lambda database, tasks: redrive(database, *(claim.id for claim in tasks.values())),
+    "pause": lambda database, tasks: database.run(
+        "pause_tasks", [claim.id for claim in tasks.values()], "default", ACTOR, "why"
+    ),
 }
 
 _RUNNING = [road for road in ROADS if road.startswith("running")]
@@ -165,6 +168,9 @@ _EXPECTED: dict[str, dict[str, TaskStatus]] = {
         ["waiting", "waiting_due", "queued", "queued_again", "retry_wait", "retry_due"], TaskStatus.CANCELLED
     ),
     "redrive": dict.fromkeys(["failed", "dead", "cancelled", "cancelled_late"], TaskStatus.QUEUED),
+    "pause": dict.fromkeys(
+        ["waiting", "waiting_due", "queued", "queued_again", "retry_wait", "retry_due"], TaskStatus.WAITING
+    ),
 }
 
 
@@ -194,6 +200,7 @@ def test_the_roads_lead_over_every_transition() -> None:
     }
     seen |= {_transition("follow", source, target) for _, source, target in _FOLLOWED.values()}
     seen |= {_transition("operation", source, TaskStatus.WAITING) for source in _OPERATED.values()}
+    seen |= {_transition("resume", TaskStatus.WAITING, target) for target in _RESUMED.values()}
     assert seen == {row for row in TRANSITIONS if row.source is not None}
 
 
@@ -281,6 +288,44 @@ async def test_an_operation_lets_a_task_wait_for_its_needs_once_more(shared: Dat
     assert (await row_of(shared, child))["status"] == "queued", "its need is met still"
 
 
+# What a task was, before it was paused, and where a resume leads.
+_RESUMED = {
+    "queued": TaskStatus.QUEUED,
+    "waiting": TaskStatus.WAITING,
+    "retry_due": TaskStatus.QUEUED,
+    "needy": TaskStatus.WAITING,
+}
+
+
+@pytest.mark.parametrize("road", _RESUMED)
+async def test_a_resumed_task_waits_for_what_it_waited_for(shared: Database, road: str) -> None:
+    await begin_here(shared)
+    if road == "needy":
+        need = (await submit(shared)).id
+        task_id = (await submit(shared, needs=({"task": need},))).id
+    else:
+        task_id = (await place(shared, road)).id
+    due_at = (await row_of(shared, task_id))["next_attempt_at"]
+    await shared.run("pause_tasks", [task_id], "default", ACTOR, "why")
+    if road == "needy":
+        await finish(shared, await claimed(shared, need), Verb.SUCCEED)
+        await follow(shared)
+        assert (await row_of(shared, task_id))["waits_for"] == "pause", "it is paused, and its needs are met"
+    await promote(shared, 99, None)
+    before, old = await row_of(shared, task_id), await log_of(shared, task_id)
+    assert (before["status"], before["waits_for"]) == ("waiting", "pause")
+    await shared.run("resume_tasks", [task_id], "default", ACTOR, "why")
+    after, log = await row_of(shared, task_id), await log_of(shared, task_id)
+    _check_step(_transition("resume", TaskStatus.WAITING, _RESUMED[road]), before, after, log[len(old) :])
+    if road == "waiting":
+        assert (after["waits_for"], after["next_attempt_at"]) == ("time", due_at)
+    if road == "needy":
+        await follow(shared)
+        assert (await row_of(shared, task_id))["status"] == "queued"
+    again = await shared.run("resume_tasks", [task_id], "default", ACTOR, "why")
+    assert again[0]["answer"] == (await row_of(shared, task_id))["status"]
+
+
 # What waits for a row: where it leads, what it answers then, and what it answers of a task that runs.
 _LATE = {
     "cancel": (TaskStatus.CANCELLED, "cancelled", "requested"),
@@ -340,7 +385,7 @@ def _check_step(transition: Transition, before: Row | None, after: Row, news: Se
     assert [row["kind"] for row in news] == expected
     assert news[0]["message_id"] == after["last_message_id"]
     assert len({row["message_id"] for row in news}) == len(news)
-    is_asked_for = transition.by in ("redrive", "operation") or (
+    is_asked_for = transition.by in ("redrive", "operation", "pause", "resume") or (
         transition.target is TaskStatus.CANCELLED and transition.by != "follow"
     )
     was = LETTERS[transition.source].encode() if transition.source else None
@@ -373,6 +418,8 @@ def _check_payload(transition: Transition, before: Row, after: Row, row: Row) ->
         truth["reason"] = "shutdown" if row["kind"] == "evt.task.released" else transition.command
     if transition.target is TaskStatus.CANCELLED:
         truth["reason"], truth["actor"] = after["cancel_reason"], after["cancel_actor"]
+    if transition.by in ("pause", "resume"):
+        truth["actor"] = ACTOR
     if transition.by in ("redrive", "operation"):
         is_dead = before["status"] in (TaskStatus.DEAD, TaskStatus.FAILED)
         truth["actor"], truth["fingerprint"] = ACTOR, before["fingerprint"] if is_dead else None

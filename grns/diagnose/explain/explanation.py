@@ -122,7 +122,11 @@ _ANSWERS: dict[str, ClaimWord] = {"paused": "paused", "no_handler": "no_handler"
 
 
 def _waiting(seen: TaskSnapshot) -> list[Cause]:
-    due = seen.task.next_attempt_at
+    due, pause = seen.task.next_attempt_at, seen.task_pause
+    if pause is not None:
+        at = clock(pause.paused_at, seen.now)
+        sentence = f"paused by {pause.paused_by} at {at}{because(pause.reason)}"
+        return [Cause("paused", sentence, (f"grns task resume {seen.task.id}",))]
     if due is None:
         return _needy(seen)
     if due > seen.now:

@@ -65,6 +65,8 @@ def _queued(row: Row) -> str:
     reason = payload.get("reason")
     if reason == "redriven":
         return f"redriven{_by(row)}, with its attempts reset{because(payload.get('why'))}"
+    if reason == "resumed":
+        return f"resumed{_by(row)}{because(payload.get('why'))}"
     if reason == "retry_due":
         return "queued: its retry was due"
     if row["version"] == 1:
@@ -77,6 +79,11 @@ def _queued(row: Row) -> str:
 
 
 def _waiting(row: Row) -> str:
+    reason = row["payload"].get("reason")
+    if reason == "paused":
+        return f"paused{_by(row)}{because(row['payload'].get('why'))}"
+    if reason == "resumed":
+        return f"resumed{_by(row)}{because(row['payload'].get('why'))}: waits again"
     if row["payload"].get("waits_for") == "tasks":
         if row["version"] == 1:
             return f"submitted{_by(row)}: waits for tasks"

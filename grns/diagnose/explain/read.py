@@ -15,6 +15,7 @@ from grns.diagnose.explain.snapshot import (
     PauseSeen,
     PoolWorkers,
     RowLock,
+    TaskPauseSeen,
     TaskSnapshot,
 )
 from grns.errors import NotFoundError
@@ -56,6 +57,7 @@ async def read_situation(
         owner=_owner(row),
         pauses=[_pause(one) for one in paused if one.task_type in (None, task.task_type)],
         needs=_needs(row),
+        task_pause=_task_pause(row),
         ahead=Ahead(min(row["ahead"], _MOST_COUNTED), row["ahead"] > _MOST_COUNTED),
         lock=_lock(row),
         issue=await _issue(database, task),
@@ -82,6 +84,12 @@ def _needs(row: Row) -> NeedsSeen | None:
     if row["held_by"] is not None:
         hold = HoldSeen(row["held_by"], row["held_at"], row["held_actor"], row["held_reason"])
     return NeedsSeen(row["needs_open"], row["needs_met"], row["needs_required"], unmet, hold)
+
+
+def _task_pause(row: Row) -> TaskPauseSeen | None:
+    if row["task_paused_at"] is None:
+        return None
+    return TaskPauseSeen(row["task_paused_at"], row["task_paused_by"], row["task_pause_reason"])
 
 
 def _workers(row: Row) -> PoolWorkers:

@@ -116,6 +116,15 @@ class NeedSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskPauseSeen:
+    """Who has paused the task, when and why."""
+
+    paused_at: datetime
+    paused_by: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class HoldSeen:
     """A workflow that holds back its tasks: since when it is paused; None if it is to be cancelled."""
 
@@ -159,6 +168,7 @@ class TaskSnapshot:
     issue: IssueSeen | None = None
     history: Sequence[Mapping[str, Any]] = ()
     needs: NeedsSeen | None = None
+    task_pause: TaskPauseSeen | None = None
 
     def since(self, moment: datetime | None) -> float:
         """Return the seconds from a moment until now; 0 where there is none."""

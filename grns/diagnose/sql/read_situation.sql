@@ -23,6 +23,7 @@ select now() as now,
         left join grns.workflows k on k.id = e.needs
     )::text as needs,
     w.open as needs_open, w.met as needs_met, w.required as needs_required,
+    z.paused_at as task_paused_at, z.paused_by as task_paused_by, z.reason as task_pause_reason,
     f.id as held_by, f.paused_at as held_at, f.paused_by as held_actor, f.pause_reason as held_reason,
     t.attempt_limit, t.cancel_reason, t.cancel_actor,
     c.workers, c.serving, c.slots, c.running, c.silent_workers, c.silent_seconds,
@@ -94,6 +95,7 @@ left join lateral (
 ) as l on true
 left join pg_stat_activity s on s.pid = l.pid
 left join grns.waits w on w.task_id = t.id
+left join grns.task_pauses z on z.task_id = t.id and t.waits_for = 'pause'
 left join grns.workflows f on f.id = w.workflow_id and f.ended_at is null
     and (f.paused_at is not null or f.cancel_requested_at is not null)
 where t.id = $1 and t.workspace = $2

@@ -29,6 +29,9 @@ gone as (
 needs as (
     delete from grns.needs e where e.task_id = any(array(select g.id from gone g))
 ),
+pauses as (
+    delete from grns.task_pauses p where p.task_id = any(array(select g.id from gone g))
+),
 waits as (
     delete from grns.waits w where w.task_id = any(array(select g.id from gone g))
 ),

@@ -41,15 +41,15 @@ touched as (
     union
     select s.id from held cross join unnest($12::text[]) as s (id)
 ),
--- What is decided though no need of it turns: tasks that an operation has redriven, those of a workflow that was resumed or
--- redriven, and what was left over.
+-- What is decided though no need of it turns: tasks that an operation has redriven or that were resumed, those of a workflow
+-- that was resumed or redriven, and what was left over.
 asked as (
     select t.id
     from named n
     cross join lateral (
         select o.id from grns.tasks o where o.id = n.task_id and o.status = 'waiting' and o.waits_for = 'tasks' offset 0
     ) as t
-    where n.kind = 'evt.task.waiting' and n.was in ('d', 'f', 'c')
+    where n.kind = 'evt.task.waiting' and n.was in ('d', 'f', 'c', 'w')
     union
     select e.needs
     from named n

@@ -44,7 +44,7 @@ create table grns.tasks (
     discarded_at        timestamptz,          -- a mark, not a status: a redrive removes it
     discarded_by        text,
     operation_id        bigint,               -- the bulk operation that moved it last: it never moves it twice
-    waits_for           text,                 -- set exactly while waiting: time, or tasks (see grns.waits)
+    waits_for           text,                 -- set exactly while waiting: time, tasks (see grns.waits), or pause
     -- One constraint: each is read anew by every statement that writes, and there are many small ones.
     constraint tasks_shape check (
         case status
@@ -52,7 +52,7 @@ create table grns.tasks (
                 and queued_at is null and next_attempt_at is null and finished_at is null
             when 'queued' then queued_at is not null and next_attempt_at is null and finished_at is null
             when 'waiting' then (waits_for = 'time' and next_attempt_at is not null
-                    or waits_for = 'tasks' and next_attempt_at is null) is true
+                    or waits_for in ('tasks', 'pause') and next_attempt_at is null) is true
                 and queued_at is null and finished_at is null
             when 'retry_wait' then next_attempt_at is not null and queued_at is null and finished_at is null
             else status in ('succeeded', 'failed', 'dead', 'cancelled')
@@ -87,6 +87,16 @@ create index tasks_discarded on grns.tasks (workspace, status, finished_at, id)
 create index tasks_issue on grns.tasks (workspace, fingerprint, status, finished_at, id)
     where finished_at is not null and discarded_at is null and fingerprint is not null;
 
+-- Tasks that are paused, each with who did it. It goes with its task: a row says nothing once the task waits no more.
+create table grns.task_pauses (
+    task_id   text collate "C" primary key,
+    workspace text collate "C" not null,
+    paused_at timestamptz not null default statement_timestamp(),
+    paused_by text,
+    reason    text,
+    due_at    timestamptz                         -- the time that it waited for
+);
+
 -- Tasks that wait for others.
 create index tasks_needy on grns.tasks (id)
     where waits_for = 'tasks';
@@ -104,5 +114,6 @@ create trigger tasks_transition after update of status on grns.tasks for each ro
         'waiting>queued', 'queued>running', 'retry_wait>running', 'running>succeeded', 'running>retry_wait',
         'retry_wait>queued', 'running>failed', 'running>dead', 'running>queued', 'queued>cancelled',
         'retry_wait>cancelled', 'waiting>cancelled', 'running>cancelled', 'dead>queued', 'failed>queued',
-        'cancelled>queued', 'cancelled>waiting', 'dead>waiting', 'failed>waiting'))
+        'cancelled>queued', 'cancelled>waiting', 'dead>waiting', 'failed>waiting', 'queued>waiting',
+        'retry_wait>waiting'))
     execute function grns.refuse_transition();

@@ -1,0 +1,50 @@
+-- Resumes paused tasks: each waits for the tasks that it needs, or for its time, or is queued. $1 ids, $2 workspace,
+-- $3 who asks, $4 why
+with wanted as (
+    select w.id from unnest($1::text[]) as w (id)
+),
+locked as (
+    select t.id, t.status as was, t.waits_for as waited_for, t.last_message_id as led_here, p.due_at,
+        case when exists (select from grns.waits w where w.task_id = t.id) then 'tasks'
+            when p.due_at > statement_timestamp() then 'time' end as target,
+        overlay(gen_random_uuid()::text placing '0' from 29)::uuid as event_id  -- room for its command's bit
+    from wanted w
+    join grns.tasks t on t.id = w.id
+    left join grns.task_pauses p on p.task_id = t.id
+    where t.workspace = $2
+    order by t.id
+    for no key update of t
+),
+resumed as (
+    update grns.tasks t
+    set status = case when l.target is null then 'queued' else 'waiting' end, waits_for = l.target,
+        next_attempt_at = case l.target when 'time' then l.due_at end,
+        queued_at = case when l.target is null then statement_timestamp() end,
+        queued_reason = case when l.target is null then 'resumed' else t.queued_reason end,
+        updated_at = statement_timestamp(), version = t.version + 1, last_message_id = l.event_id
+    from locked l
+    where t.id = l.id and l.waited_for = 'pause'
+    returning t.*, l.event_id, l.led_here
+),
+forgotten as (
+    delete from grns.task_pauses p where p.task_id = any(array(select r.id from resumed r))
+),
+logged as (
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was,
+        actor, payload)
+    select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt, null, r.trace_id, r.led_here, 'w',
+        $3::text,
+        json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
+            'priority', r.priority, 'reason', 'resumed', 'actor', $3::text, 'why', $4::text,
+            'waits_for', r.waits_for, 'next_attempt_at', r.next_attempt_at)
+    from resumed r
+    union all
+    select r.version, grns.command_id(r.event_id), r.workspace, r.id, 'cmd.task.execute', r.attempt,
+        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id, null, null,
+        json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'resumed')
+    from resumed r
+    where r.status = 'queued'
+)
+select r.id, 'resumed' as answer, case r.status when 'queued' then r.agent_type end as agent_type from resumed r
+union all
+select l.id, l.was, null from locked l where l.waited_for is distinct from 'pause'
