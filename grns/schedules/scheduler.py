@@ -156,7 +156,7 @@ async def run_now(
         if not found:
             raise NotFoundError(f"there is no schedule {ascii(name)[1:-1][:100]} in workspace {workspace}")
         decision = found[0].decide_now(is_forced=is_forced)
-        submitted = await _submit(connection, [decision], limits)
+        submitted = await _submit(connection, [decision], limits, actor)
         await _note(connection, [decision], found[0], actor)
     await announce(transport, submitted)
     one = decision
@@ -180,7 +180,9 @@ async def _with_last(connection: Connection, rows: Sequence[Row]) -> list[DueSch
     return found
 
 
-async def _submit(connection: Connection, decisions: Sequence[Decision], limits: Limits) -> list[Prepared]:
+async def _submit(
+    connection: Connection, decisions: Sequence[Decision], limits: Limits, actor: str = _ACTOR
+) -> list[Prepared]:
     """Submit the tasks of one schedule, one after the other, and return them.
 
     A key that another task has makes a decision `skipped`.
@@ -193,7 +195,7 @@ async def _submit(connection: Connection, decisions: Sequence[Decision], limits:
         if one.outcome != "submitted":
             continue
         prepared = _prepare(one.schedule, one.due_at, before if one.waits else None, limits)
-        statement, arguments = call([prepared], _ACTOR)
+        statement, arguments = call([prepared], actor)
         try:
             async with connection.transaction():
                 (answer,) = answers([prepared], await run(connection, statement, *arguments))

@@ -29,8 +29,8 @@ FIRST = {
     "resume_task": ["pause_task"],
     "resume_workflow": ["pause_workflow"],
 }
-# What tells of two things: a workflow and its task, a workflow and the operation on its tasks.
-TWOFOLD = {"create_workflow", "cancel_workflow_tasks", "redrive_workflow_tasks"}
+# What tells of two things: a workflow and its task, or the operation on its tasks; a schedule and its task.
+TWOFOLD = {"create_workflow", "cancel_workflow_tasks", "redrive_workflow_tasks", "run_schedule"}
 BODIES: dict[str, Any] = {
     "create_tasks": {"tasks": [{"task_type": "noop"}]},
     "create_task": {"task_type": "noop"},

@@ -118,7 +118,8 @@ def test_workflow_and_schedule_without_await(client: sync.Client, shared: Databa
     with pytest.raises(grns.WaitTimeoutError):
         run.wait(timeout=0)
     assert run.cancel().filter.endswith(f"workflow:{run.id}")
-    assert run.redrive().action == "redrive"
+    with pytest.raises(ConflictError, match="is being cancelled"):
+        run.redrive()
     lost = client.workflow("lost")
     lost.task(handle, Page(url="x"))
     with psycopg.connect(shared.url) as connection:
