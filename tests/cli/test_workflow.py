@@ -55,7 +55,7 @@ def test_workflow_is_paused_cancelled_and_redriven(grns: Call, tmp_path: Path) -
     made = grns("workflow", "cancel", workflow_id, "--yes", "--detach", "-o", "json")
     assert (made.code, made.json["matched"]) == (0, 3)
     again = grns("workflow", "redrive", workflow_id, "--yes", "--detach")
-    assert "is being cancelled: redrive it when it has ended" in again.err
+    assert "is being cancelled: it can be redriven when it has ended" in again.err
 
 
 def test_task_needs_others(grns: Call) -> None:
