@@ -199,7 +199,7 @@ MUTANTS = (
     ),
     Mutant(
         "queued while its needs are open", "storm", ("needs",),
-        (_sql("follow_log", "when c.met >= c.required then case", "when c.met + c.open >= c.required then case"),),
+        (_sql("follow_log", "when o.met + s.met >= o.required then case", "when o.met + s.met + o.open + s.open >= o.required then case"),),
         "daemon",
     ),
     Mutant(
@@ -209,7 +209,7 @@ MUTANTS = (
     ),
     Mutant(
         "a follower that forgets what was locked", "tests", ("['waiting'] == ['queued']",),
-        (_sql("follow_log", "from movable m where m.id not in (select v.id from moved v)\n    on conflict", "from movable m where false\n    on conflict"),),
+        (_sql("follow_log", "from movable m where m.id not in (select v.id from moved v)\n    union all", "from movable m where false\n    union all"),),
         "tests/workflows/test_needs.py::test_another_one_does_what_was_left_over",
     ),
     Mutant(
@@ -221,6 +221,16 @@ MUTANTS = (
         "a redrive that brings nothing back", "tests", ("['cancelled', ",),
         (_sql("follow_log", "or (t.status = 'cancelled' and t.last_message_id = w.ended_by", "or (false and t.last_message_id = w.ended_by"),),
         "tests/workflows/test_needs.py::test_a_redrive_brings_back_what_was_cancelled_for_it",
+    ),
+    Mutant(
+        "a workflow that is paused and goes on", "tests", ("['queued', ",),
+        (_sql("follow_log", "when h.is_paused then 'waiting'", "when false then 'waiting'"),),
+        "tests/workflows/test_control.py::test_paused_workflow_queues_nothing_until_it_is_resumed",
+    ),
+    Mutant(
+        "a task that is redriven before its needs", "tests", ("'queued', 'queued'",),
+        (Edit("grns/operations/sql/redrive_batch.sql", "exists (select from grns.waits n where n.task_id = t.id) as", "false as"),),
+        "tests/workflows/test_control.py::test_redriven_workflow_runs_in_the_order_of_its_needs",
     ),
     Mutant(
         "the next time counted from now", "tests", ("not enough values to unpack",),
