@@ -70,8 +70,7 @@ def task() -> None:
 @task.command(
     examples=[
         """grns task submit fetch_page --payload '{"url": "https://example.org"}' --wait""",
-        "grns task submit send_report --pool reports --delay 1h --payload @report.json",
-        "grns task submit send_receipt --needs TASK_ID",
+        "grns task submit send_report --pool reports --delay 1h --payload @report.json --needs TASK_ID",
     ]
 )
 @click.argument("task_type", metavar="TYPE", type=option.Token("task_type", code=_BAD))
