@@ -232,7 +232,8 @@ def summary(state: DemoState, observer: EventObserver) -> Table:
     events = [event for event in state.events if event.kind.startswith("evt.")]
     kinds = Counter(event.kind for event in events)
     waits, runs, repeated = [], [], 0
-    for _, history in groupby(events, key=lambda event: event.task_id):
+    of_tasks = [event for event in events if event.kind in STATUS_AFTER]
+    for _, history in groupby(of_tasks, key=lambda event: event.task_id):
         for before, after in pairwise(history):
             seconds = (after.created_at - before.created_at).total_seconds()
             if STATUS_AFTER[before.kind] is TaskStatus.QUEUED and after.kind == "evt.task.claimed":
