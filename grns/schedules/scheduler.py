@@ -20,6 +20,7 @@ from grns.model.task import TERMINAL
 from grns.nats import JetStream
 from grns.postgres import audit_log
 from grns.postgres.database import Connection, Database, Row, Session, run
+from grns.postgres.errors import translated
 from grns.runtime.service import PeriodicService
 from grns.schedules.model import RunOutcome, Schedule, ScheduleRun
 from grns.schedules.service import schedule_of
@@ -109,6 +110,20 @@ class Scheduler(PeriodicService):
         decided: list[Decision] = []
         submitted: list[Prepared] = []
         paused: list[tuple[Schedule, str]] = []
+        # Savepoints are the driver's own statements, whose errors nothing else translates.
+        with translated():
+            found = await self._decide(decided, submitted, paused)
+        for schedule, reason in paused:
+            self.emit(SchedulePaused(schedule.workspace, schedule.name, reason))
+        if decided:
+            lateness = max((one.now - one.schedule.next_at).total_seconds() for one in found)
+            self.emit(SchedulesDecided(Counter[str](one.outcome for one in decided), lateness))
+            await announce(self.transport, submitted)
+        return 0.0 if len(found) == _BATCH else self.tick_seconds
+
+    async def _decide(
+        self, decided: list[Decision], submitted: list[Prepared], paused: list[tuple[Schedule, str]]
+    ) -> list[DueSchedule]:
         async with self.database.transaction() as connection:
             found = await _read(connection)
             for one in found:
@@ -124,13 +139,7 @@ class Scheduler(PeriodicService):
                 else:
                     decided += decisions
                     submitted += prepared
-        for schedule, reason in paused:
-            self.emit(SchedulePaused(schedule.workspace, schedule.name, reason))
-        if decided:
-            lateness = max((one.now - one.schedule.next_at).total_seconds() for one in found)
-            self.emit(SchedulesDecided(Counter[str](one.outcome for one in decided), lateness))
-            await announce(self.transport, submitted)
-        return 0.0 if len(found) == _BATCH else self.tick_seconds
+        return found
 
 
 async def run_now(
@@ -151,13 +160,16 @@ async def run_now(
     Raises:
         NotFoundError: there is no such schedule.
     """
-    async with database.transaction() as connection:
-        found = await _with_last(connection, await run(connection, "lock_schedule", workspace, name))
-        if not found:
-            raise NotFoundError(f"there is no schedule {ascii(name)[1:-1][:100]} in workspace {workspace}")
-        decision = found[0].decide_now(is_forced=is_forced)
-        submitted = await _submit(connection, [decision], limits, actor)
-        await _note(connection, [decision], found[0], actor)
+    with translated():
+        async with database.transaction() as connection:
+            found = await _with_last(connection, await run(connection, "lock_schedule", workspace, name))
+            if not found:
+                raise NotFoundError(
+                    f"there is no schedule {ascii(name)[1:-1][:100]} in workspace {workspace}"
+                )
+            decision = found[0].decide_now(is_forced=is_forced)
+            submitted = await _submit(connection, [decision], limits, actor)
+            await _note(connection, [decision], found[0], actor)
     await announce(transport, submitted)
     one = decision
     return ScheduleRun(one.due_at, one.outcome, one.reason, one.task_id, one.missed, found[0].now)

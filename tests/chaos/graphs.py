@@ -103,9 +103,9 @@ class Graphs:
             needs = self.needs[owner]
             yield from self._judge_counts(owner, wait, needs, tasks, log)
             if owner in self.workflows:
-                status = "failed" if wait.broken else "succeeded"
-                if self.workflows[owner] != status:
-                    yield f"{owner} is {self.workflows[owner]}, and its tasks say {status}"
+                said = ("failed", "cancelled") if wait.broken else ("succeeded",)
+                if self.workflows[owner] not in said:
+                    yield f"{owner} is {self.workflows[owner]}, and its tasks say {said[0]}"
             else:
                 yield from _judge_task(owner, wait, needs, tasks[owner], log)
 
@@ -144,7 +144,7 @@ def _judge_task(
             yield f"{task_id} was queued at {event.seq}, with {met} of {wait.required} needs met"
     last = log[task_id][-1] if log[task_id] else None
     is_ended_by_needs = last is not None and task["status"] == "cancelled" and last.reason in BY_NEEDS
-    if is_ended_by_needs and wait.met >= wait.required:
+    if is_ended_by_needs and wait.met >= wait.required and last and last.reason != "workflow_cancelled":
         yield f"{task_id} was ended for its needs, and they are met"
     if not is_ended_by_needs and not queued and task["status"] in TERMINAL - {"cancelled"}:
         yield f"{task_id} is {task['status']}, and was never queued for its needs"

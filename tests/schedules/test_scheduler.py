@@ -10,12 +10,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from grns.errors import InvalidInputError, NotFoundError
+from grns.errors import ContendedError, InvalidInputError, NotFoundError, UnavailableError
 from grns.model.json import DEFAULT_LIMITS
 from grns.model.outcome import Verb
 from grns.nats import JetStream
 from grns.postgres import audit_log
-from grns.postgres.database import Database
+from grns.postgres.database import Connection, Database
 from grns.schedules import service as store
 from grns.schedules.model import Schedule, schedule_spec
 from grns.schedules.scheduler import Scheduler, run_now
@@ -104,7 +104,7 @@ async def test_what_is_not_committed_has_not_happened(
 
     with monkeypatch.context() as broken:
         broken.setattr(audit_log, "note", break_off)
-        with pytest.raises(ConnectionResetError):
+        with pytest.raises(UnavailableError):
             await scheduler(shared).tick()
     assert (await tasks(shared), await runs(shared)) == ([], [])
     await scheduler(shared).tick()
@@ -348,3 +348,22 @@ async def test_schedule_without_times_that_is_put_in_sql_is_paused(shared: Datab
     assert found.paused_by == "grns"
     with pytest.raises(asyncpg.InvalidParameterValueError, match="cron or every_seconds"):
         await fetch(shared, "select grns.put_schedule('never', 'noop')")
+
+
+async def test_statement_of_the_driver_that_is_cancelled_is_an_error_of_grns(
+    shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a savepoint that was cancelled because the process had been frozen: it ended the process once."""
+    await put(shared)
+    await let_be_due(shared)
+
+    async def break_off(connection: Connection, *_: Any) -> list[Any]:
+        await connection.execute("set local statement_timeout = 1; select pg_sleep(1)")
+        return []
+
+    with monkeypatch.context() as broken:
+        broken.setattr("grns.schedules.scheduler._submit", break_off)
+        with pytest.raises(ContendedError):
+            await scheduler(shared).tick()
+    await scheduler(shared).tick()
+    assert await runs(shared) == [("submitted", None)]
