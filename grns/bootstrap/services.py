@@ -9,6 +9,7 @@ from grns.errors import SettingsError
 from grns.gateway.command_store import CommandStore
 from grns.gateway.commands import CommandHandler
 from grns.gateway.server import CommandServer, RequestWindow
+from grns.limits.admitter import TaskAdmitter
 from grns.maintenance.janitor import Janitor
 from grns.maintenance.reaper import Reaper
 from grns.maintenance.scheduler import RetryScheduler
@@ -79,6 +80,12 @@ def task_follower(app: App, database: Database, transport: JetStream) -> TaskFol
     return TaskFollower(database=database, transport=transport, lease=lease, emit=app.telemetry.emit)
 
 
+def task_admitter(app: App, database: Database, transport: JetStream) -> TaskAdmitter:
+    """Return an admitter of tasks that fall under limits."""
+    lease = LeaderLease("admitter", app.new_owner(), LEASE_SECONDS)
+    return TaskAdmitter(database=database, transport=transport, lease=lease, emit=app.telemetry.emit)
+
+
 def scheduler(app: App, database: Database, transport: JetStream) -> Scheduler:
     """Return a scheduler."""
     limits = app.settings.payload_limits
@@ -138,7 +145,7 @@ DAEMONS: Mapping[str, Sequence[Callable[[App, Database, JetStream], Service]]] =
     "relay": [relay],
     "command-server": [command_server],
     "reaper": [reaper],
-    "scheduler": [retry_scheduler, task_follower, scheduler],
+    "scheduler": [retry_scheduler, task_follower, task_admitter, scheduler],
     "stats": [stats_aggregator],
     "janitor": [janitor],
     "operations": [operation_runner],

@@ -22,7 +22,7 @@ from grns.operations import model
 from grns.operations.model import OBJECTS, Action, OperationRequest
 from grns.operations.service import Preview, create_operation, preview
 from grns.tasks import read
-from grns.text import counted
+from grns.model.text import counted
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|min|h))?", re.ASCII)
 _PER_MINUTE = {"s": 60.0, "min": 1.0, "h": 1 / 60, None: 1.0}

@@ -19,7 +19,7 @@ from grns.cli.session import CliSession, with_session
 from grns.postgres import migrate
 from grns.schemas import export as exporter
 from grns.settings import Settings, load
-from grns.text import counted
+from grns.model.text import counted
 
 _HIDDEN = "***"
 _SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&#]*")

@@ -17,7 +17,7 @@ from grns.nats import JetStream
 from grns.nats.report import StreamReport
 from grns.nats.users import authorization, users
 from grns.settings import load
-from grns.text import sized
+from grns.model.text import sized
 
 _STREAMS = (
     Column("STREAM", "name"),

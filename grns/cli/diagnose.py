@@ -19,7 +19,7 @@ from grns.diagnose.doctor.finding import Finding
 from grns.diagnose.doctor.snapshot import Snapshot
 from grns.diagnose.explain.explanation import Explanation
 from grns.errors import UnavailableError
-from grns.text import counted, lasted
+from grns.model.text import counted, lasted
 
 _SHOWN_STEPS = 40
 _STEPS = (

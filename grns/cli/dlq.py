@@ -20,7 +20,7 @@ from grns.dead_letters.message import MessagePatch
 from grns.errors import GrnsError, InvalidInputError, NotFoundError, UnavailableError
 from grns.settings import load
 from grns.tasks.search import Count
-from grns.text import counted
+from grns.model.text import counted
 
 _LIST = "grns dlq list"
 _BATCH = 500

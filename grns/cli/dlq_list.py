@@ -25,7 +25,7 @@ from grns.model.filter import Filter
 from grns.model.task import Task
 from grns.operations import model
 from grns.tasks import read, search
-from grns.text import sized
+from grns.model.text import sized
 
 _LIST = "grns dlq list"
 _EXPORT_PAGE = 100

@@ -23,7 +23,7 @@ from grns.cli.session import CliSession, with_session
 from grns.errors import UnavailableError
 from grns.outbox.events import EventQuery, LogEvent
 from grns.runtime.signals import end_on_signals
-from grns.text import shortened
+from grns.model.text import shortened
 
 Rows = Sequence[LogEvent]
 

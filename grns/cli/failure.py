@@ -14,7 +14,7 @@ import click
 from grns.cli.group import CliState
 from grns.errors import ConflictError, DriftError, GrnsError, NotFoundError, SettingsError, UnavailableError
 from grns.model.api_key import redacted
-from grns.text import bounded, safe
+from grns.model.text import bounded, safe
 
 FAILED, USAGE, NOT_FOUND, CONFLICT, INTERRUPTED, READER_GONE, TERMINATED = 1, 2, 3, 4, 130, 141, 143
 _LONGEST = 500

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grns.postgres.paging import Page
-from grns.text import ago, safe
+from grns.model.text import ago, safe
 
 TABLE, JSON, JSONL = "table", "json", "jsonl"
 _GAP = 2

@@ -18,7 +18,7 @@ from grns.postgres.paging import Page
 from grns.tasks import pools
 from grns.tasks.pauses import Pause, in_force
 from grns.tasks.pools import PoolState, PriorityBacklog
-from grns.text import lasted
+from grns.model.text import lasted
 from grns.worker.registry import WorkerState, list_agents
 
 _PAGE = 1000

@@ -30,7 +30,7 @@ from grns.settings import load
 from grns.stats.counts import count_states
 from grns.tasks import search
 from grns.tasks.search import TaskSummary
-from grns.text import attempts_of
+from grns.model.text import attempts_of
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
 _BAD, _BAD_EDIT = "bad_submission", "bad_edit"

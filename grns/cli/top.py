@@ -29,7 +29,7 @@ from grns.errors import UnavailableError
 from grns.stats import counts
 from grns.stats.counts import StepCounts
 from grns.tasks.pools import PoolState, list_pools
-from grns.text import lasted, safe
+from grns.model.text import lasted, safe
 from grns.worker.registry import list_agents
 
 Snapshot = Mapping[str, Any]

@@ -19,7 +19,7 @@ from grns.maintenance.consistency import ConsistencyCheck
 from grns.maintenance.failover import MARGIN, Losses, LostMessage, find_losses
 from grns.maintenance.failovers import Failover, failovers, unnoted_failover
 from grns.model.envelope import rfc3339
-from grns.text import counted
+from grns.model.text import counted
 
 _SHOWN, _SHOWN_LOST = 20, 50
 _COLUMNS = (

@@ -30,7 +30,7 @@ class RetryScheduler(PeriodicService):
         rows = await promote(self.database, _BATCH, self._scan_window.seconds())
         if rows:
             self.emit(TasksPromoted(len(rows)))
-            queued = [QueuedTask(row["workspace"], row["agent_type"], row["id"]) for row in rows]
+            queued = [QueuedTask(row["workspace"], row["agent_type"], row["id"]) for row in rows if row["status"] == "queued"]
             await announce_queued(self.transport, queued)
         if len(rows) == _BATCH:
             return 0.0
@@ -39,5 +39,8 @@ class RetryScheduler(PeriodicService):
 
 
 async def promote(database: Database, limit: int, scan_window_seconds: float | None) -> Sequence[Row]:
-    """Queue tasks that are due: rows of id, workspace, agent_type, was_due_at, queued_reason."""
+    """Queue tasks that are due: rows of id, workspace, agent_type, was_due_at, queued_reason, status.
+
+    Those that fall under limits wait for room.
+    """
     return await database.run("promote", limit, scan_window_seconds)

@@ -210,6 +210,16 @@ class ScheduleDecided(AuditPayload):
     missed: Annotated[int, Field(ge=1)] | None = None
 
 
+class LimitChanged(AuditPayload):
+    """A limit was created, changed, paused, resumed or deleted."""
+
+    limit: Token
+    max_tasks: Annotated[int, Field(ge=1)] | None = None
+    rate: str | None = None
+    burst: Annotated[int, Field(ge=1)] | None = None
+    reason: Reason | None = None
+
+
 class WebhookDeleted(WebhookPayload):
     """A webhook was deleted."""
 
@@ -250,6 +260,11 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.schedule.submitted": ScheduleDecided,
     "evt.schedule.skipped": ScheduleDecided,
     "evt.schedule.missed": ScheduleDecided,
+    "evt.limit.created": LimitChanged,
+    "evt.limit.changed": LimitChanged,
+    "evt.limit.paused": LimitChanged,
+    "evt.limit.resumed": LimitChanged,
+    "evt.limit.deleted": LimitChanged,
     "evt.webhook.created": WebhookCreated,
     "evt.webhook.changed": WebhookChanged,
     "evt.webhook.deleted": WebhookDeleted,

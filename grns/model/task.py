@@ -57,6 +57,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_WAITING, _CANCELLED, "follow", "evt.task.cancelled"),
     Transition(_CANCELLED, _WAITING, "follow", "evt.task.waiting"),  # a task that it needs was redriven
     Transition(_CANCELLED, _QUEUED, "follow", "evt.task.queued", command="needs_met"),
+    Transition(_WAITING, _WAITING, "promote", "evt.task.waiting"),  # for room in its limits, once it is due
+    Transition(_RETRY_WAIT, _WAITING, "promote", "evt.task.waiting"),
+    Transition(_WAITING, _QUEUED, "admit", "evt.task.queued", command="admitted"),
     Transition(_QUEUED, _RUNNING, "claim", "evt.task.claimed"),
     Transition(_RETRY_WAIT, _RUNNING, "claim", "evt.task.claimed"),
     Transition(_RUNNING, _SUCCEEDED, "finish", "evt.task.completed"),
@@ -78,10 +81,13 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_DEAD, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
     Transition(_FAILED, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
     Transition(_CANCELLED, _QUEUED, "redrive", "evt.task.queued", command="redriven"),
+    Transition(_DEAD, _WAITING, "redrive", "evt.task.waiting"),  # for room in its limits
+    Transition(_FAILED, _WAITING, "redrive", "evt.task.waiting"),
+    Transition(_CANCELLED, _WAITING, "redrive", "evt.task.waiting"),
     Transition(_QUEUED, _WAITING, "pause", "evt.task.waiting"),
     Transition(_RETRY_WAIT, _WAITING, "pause", "evt.task.waiting"),
     Transition(_WAITING, _WAITING, "pause", "evt.task.waiting"),
-    Transition(_WAITING, _WAITING, "resume", "evt.task.waiting"),  # for its time, or for tasks
+    Transition(_WAITING, _WAITING, "resume", "evt.task.waiting"),  # for its time, for tasks, for room
     Transition(_WAITING, _QUEUED, "resume", "evt.task.queued", command="resumed"),
     Transition(_DEAD, _WAITING, "operation", "evt.task.waiting"),  # a redrive of a task that needs others
     Transition(_FAILED, _WAITING, "operation", "evt.task.waiting"),
@@ -101,8 +107,9 @@ class Task:
 
     `attempt` is the number of the latest attempt and only grows. `uncounted_attempts` is how many of them do
     not count: those before the latest redrive, and those released at a shutdown. `max_attempts` bounds the
-    difference. It is None before the first claim if only the handler sets it. `waits_for` is `time`, `tasks`
-    or `pause` while the status is `waiting`.
+    difference. It is None before the first claim if only the handler sets it. `waits_for` is `time`, `tasks`,
+    `limit` or `pause` while the status is `waiting`; `limits` are the limits that it falls under, each with its
+    key, as `tenant:acme`.
     """
 
     id: str
@@ -136,6 +143,7 @@ class Task:
     discarded_by: str | None = None
     operation_id: int | None = None
     waits_for: str | None = None
+    limits: list[str] | None = None
 
     @property
     def is_terminal(self) -> bool:

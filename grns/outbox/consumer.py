@@ -112,6 +112,11 @@ class LogConsumer(PeriodicService):
         raise NotImplementedError
 
     @property
+    def low(self) -> int:
+        """Up to which number all rows are read; 0 while it does not lead."""
+        return 0 if self._cursor is None else self._cursor.low
+
+    @property
     def has_work(self) -> bool:
         """Whether there is something to do without new rows."""
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import TIMESTAMP, BigInteger, Column, Integer, MetaData, SmallInteger, Table, Text
+from sqlalchemy import ARRAY, TIMESTAMP, BigInteger, Column, Integer, MetaData, SmallInteger, Table, Text
 from sqlalchemy.dialects.postgresql import BYTEA, JSONB, UUID
 
 metadata = MetaData(schema="grns")
@@ -29,6 +29,7 @@ tasks = Table(
     Column("released", Integer),
     Column("next_attempt_at", _INSTANT),
     Column("waits_for", Text),
+    Column("limits", ARRAY(Text)),
     Column("last_error", JSONB),
     Column("fingerprint", Text),
     Column("result", JSONB),

@@ -199,6 +199,26 @@ class LogFollowed(Signal):
     postponed: int
 
 
+@signal("admitter_became_leader")
+class AdmitterBecameLeader(Signal):
+    epoch: int
+    low: int
+
+
+@signal("admitter_became_standby")
+class AdmitterStandby(Signal):
+    reason: str
+
+
+@signal("tasks_admitted", level="debug")
+class TasksAdmitted(Signal):
+    """Tasks that fall under limits were queued; rows of the event log were read up to `low`."""
+
+    number: int
+    rows: int
+    low: int
+
+
 @signal("waits_repaired", level="error")
 class WaitsRepaired(Signal):
     """Tasks were found waiting for what had happened already, and are put right: a bug, please report it."""

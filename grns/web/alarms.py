@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grns.text import lasted
+from grns.model.text import lasted
 from grns.web.filters import join, term
 from grns.web.formatting import counted
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from starlette.requests import Request
 
-from grns.text import ago, shortened
+from grns.model.text import ago, shortened
 
 # Controls, direction changes, zero-width characters, line ends, surrogates and private use.
 _HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co"})

@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from grns import text
+from grns.model import text
 from grns.web import charts, formatting
 from grns.web.formatting import DisplayPreferences, Exact
 

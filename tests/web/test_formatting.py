@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grns import text as texts
+from grns.model import text as texts
 from grns.model.filter import parse
 from grns.model.timeline import AttemptEvent, attempts
 from grns.web import alarms, charts, filters

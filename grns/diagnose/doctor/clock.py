@@ -7,7 +7,7 @@ from itertools import combinations
 
 from grns.diagnose.doctor.finding import Finding, error, note, or_ok, warning
 from grns.diagnose.doctor.snapshot import ClockSkew, Snapshot
-from grns.text import lasted
+from grns.model.text import lasted
 
 HERE = "this machine"
 _APART_SECONDS, _FAR_SECONDS = 2.0, 300.0

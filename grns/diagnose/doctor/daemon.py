@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from grns.diagnose.doctor.finding import Finding, error, or_ok, warning
 from grns.diagnose.doctor.snapshot import Snapshot
-from grns.text import lasted
+from grns.model.text import lasted
 
 # A daemon that runs every second or two is late after this time, and away after a minute.
 _LATE_SECONDS, _AWAY_SECONDS = 5.0, 60.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from grns.diagnose.doctor.finding import Finding, error, note, or_ok, warning
 from grns.diagnose.doctor.snapshot import Log, Snapshot
-from grns.text import lasted
+from grns.model.text import lasted
 
 AHEAD = 3  # the janitor creates this many in advance
 _DAY_SECONDS = 86_400.0

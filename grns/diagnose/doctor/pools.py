@@ -9,7 +9,7 @@ from grns.diagnose.doctor.finding import Finding, Severity, error, note, or_ok, 
 from grns.diagnose.doctor.snapshot import Snapshot, WorkerStats
 from grns.errors import InvalidInputError
 from grns.model import subjects
-from grns.text import lasted
+from grns.model.text import lasted
 
 if TYPE_CHECKING:
     from grns.nats.report import DurableReport

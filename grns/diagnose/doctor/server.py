@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from grns.diagnose.doctor.finding import Finding, error, note, or_ok, warning
 from grns.diagnose.doctor.snapshot import Postgres, Schema, Snapshot
-from grns.text import lasted
+from grns.model.text import lasted
 
 OLDEST = 150_000
 # Vacuum removes no row that an open transaction could see.

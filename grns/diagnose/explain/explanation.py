@@ -17,7 +17,7 @@ from grns.diagnose.explain.phrases import because, clock, counted, failure, shor
 from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
 from grns.diagnose.explain.snapshot import HoldSeen, NeedSeen, TaskSnapshot
 from grns.model.task import REDRIVABLE, STATUS_AFTER, TERMINAL, TaskStatus
-from grns.text import lasted
+from grns.model.text import lasted
 
 ClaimWord = Literal[
     "claimable", "not_due", "paused", "no_handler", "lost_race", "terminal", "locked", "unknown_task"

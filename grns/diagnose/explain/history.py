@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from grns.diagnose.explain.phrases import because, clock, failure, short
-from grns.text import lasted
+from grns.model.text import lasted
 
 Row = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from grns.diagnose.explain.cause import Cause
 from grns.diagnose.explain.phrases import because, clock, counted, short
 from grns.diagnose.explain.snapshot import PauseSeen, TaskSnapshot
 from grns.model import subjects
-from grns.text import lasted
+from grns.model.text import lasted
 
 # A daemon that runs every second or two is late after this time.
 LATE_SECONDS = 5.0

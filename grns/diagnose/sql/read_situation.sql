@@ -9,7 +9,7 @@ select now() as now,
     case when t.last_traceback is null then t.last_error
         else t.last_error || jsonb_build_object('traceback', t.last_traceback) end::text as last_error,
     t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,
-    t.discarded_at, t.discarded_by, t.operation_id, t.waits_for,
+    t.discarded_at, t.discarded_by, t.operation_id, t.waits_for, t.limits,
     (
         select json_agg(json_build_object('id', e.needs, 'name', e.name, 'outcome', e.outcome, 'ended_as', e.ended_as,
             'task_type', n.task_type, 'status', coalesce(n.status, k.status)))

@@ -1,4 +1,5 @@
--- Queues what is due: retries, and tasks that were handed in with a delay.
+-- Queues what is due: retries, and tasks that were handed in with a delay. One that falls under limits waits until it is
+-- admitted.
 -- $1 how many at most, $2 how far back to look, in seconds (null: everywhere)
 with locked as (
     select t.id, t.status as was, t.next_attempt_at as was_due_at,
@@ -15,7 +16,9 @@ with locked as (
 ),
 promoted as (
     update grns.tasks t
-    set status = 'queued', next_attempt_at = null, waits_for = null, queued_at = now(),
+    set status = case when t.limits is null then 'queued' else 'waiting' end,
+        waits_for = case when t.limits is not null then 'limit' end,
+        next_attempt_at = null, queued_at = case when t.limits is null then now() end,
         queued_reason = case l.was when 'retry_wait' then 'retry_due' else 'new_task' end,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
@@ -25,15 +28,16 @@ promoted as (
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
         was, payload)
-    select p.version, p.event_id, p.workspace, p.id, 'evt.task.queued', p.attempt, null, p.trace_id, p.led_here,
+    select p.version, p.event_id, p.workspace, p.id, 'evt.task.' || p.status, p.attempt, null, p.trace_id, p.led_here,
         case p.was when 'retry_wait' then 't'::"char" else 'w'::"char" end,
         json_build_object('task_id', p.id, 'task_type', p.task_type, 'agent_type', p.agent_type,
-            'priority', p.priority, 'reason', p.queued_reason)
+            'priority', p.priority, 'reason', p.queued_reason, 'waits_for', p.waits_for)
     from promoted p
     union all
     select p.version, grns.command_id(p.event_id), p.workspace, p.id, 'cmd.task.execute', p.attempt,
         p.agent_type || '.p' || p.priority, p.trace_id, p.led_here, null,
         json_build_object('task_id', p.id, 'target_agent_type', p.agent_type, 'reason', p.queued_reason)
     from promoted p
+    where p.status = 'queued'
 )
-select p.id, p.workspace, p.agent_type, p.was_due_at, p.queued_reason from promoted p
+select p.id, p.workspace, p.agent_type, p.was_due_at, p.queued_reason, p.status from promoted p

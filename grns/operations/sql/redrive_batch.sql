@@ -1,5 +1,5 @@
 -- Opens one batch of an operation's tasks again: those that have not changed since they were read. One that needs other
--- tasks waits for them once more; the follower queues it. In the same
+-- tasks waits for them once more; the follower queues it, and the admitter one that falls under limits. In the same
 -- statement the operation notes its progress: a runner that dies or is stopped has moved all of the batch or nothing.
 -- Answers with the operation's state, and how many were moved; with nothing where it is not ours to move any more.
 -- `coalesce` keeps the planner from looking for them among all that have ended.
@@ -32,12 +32,12 @@ locked as (
 redriven as (
     -- The whole shape is set, as in `redrive`.
     update grns.tasks t
-    set status = case when l.is_needy then 'waiting' else 'queued' end,
-        waits_for = case when l.is_needy then 'tasks' end, owner_agent_id = null, lease_id = null, lease_until = null,
+    set status = case when l.is_needy or t.limits is not null then 'waiting' else 'queued' end,
+        waits_for = case when l.is_needy then 'tasks' when t.limits is not null then 'limit' end, owner_agent_id = null, lease_id = null, lease_until = null,
         payload = coalesce(l.payload, t.payload),
         agent_type = coalesce((select h.agent_type from held h), t.agent_type),
         uncounted_attempts = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null,
-        cancel_actor = null, next_attempt_at = null, queued_at = case when not l.is_needy then now() end,
+        cancel_actor = null, next_attempt_at = null, queued_at = case when not l.is_needy and t.limits is null then now() end,
         queued_reason = 'redriven', finished_at = null,
         discarded_at = null, discarded_by = null, operation_id = $1,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id

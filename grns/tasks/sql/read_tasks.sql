@@ -6,7 +6,7 @@ select t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.att
     case when t.last_traceback is null then t.last_error
         else t.last_error || jsonb_build_object('traceback', t.last_traceback) end::text as last_error,
     t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,
-    t.discarded_at, t.discarded_by, t.operation_id, t.waits_for
+    t.discarded_at, t.discarded_by, t.operation_id, t.waits_for, t.limits
 from unnest($1::text[]) as w (id)
 join grns.tasks t on t.id = w.id
 where t.workspace = $2

@@ -1,4 +1,4 @@
--- Resumes paused tasks: each waits for the tasks that it needs, or for its time, or is queued. $1 ids, $2 workspace,
+-- Resumes paused tasks: each waits for the tasks that it needs, for its time, or for its limits, or is queued. $1 ids, $2 workspace,
 -- $3 who asks, $4 why
 with wanted as (
     select w.id from unnest($1::text[]) as w (id)
@@ -6,7 +6,7 @@ with wanted as (
 locked as (
     select t.id, t.status as was, t.waits_for as waited_for, t.last_message_id as led_here, p.due_at,
         case when exists (select from grns.waits w where w.task_id = t.id) then 'tasks'
-            when p.due_at > statement_timestamp() then 'time' end as target,
+            when p.due_at > statement_timestamp() then 'time' when t.limits is not null then 'limit' end as target,
         overlay(gen_random_uuid()::text placing '0' from 29)::uuid as event_id  -- room for its command's bit
     from wanted w
     join grns.tasks t on t.id = w.id

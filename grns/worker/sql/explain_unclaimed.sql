@@ -6,7 +6,9 @@ select w.id, t.agent_type, t.task_type, t.priority,
         when t.workspace <> $2 then 'other_workspace'
         when t.status in ('succeeded', 'failed', 'dead', 'cancelled') then 'terminal'
         when t.status = 'running' then 'lost_race'
-        when t.next_attempt_at > now() then 'not_due'
+        -- whatever queues it sends another command
+        when t.next_attempt_at > now() or t.status = 'waiting' or (t.status = 'retry_wait' and t.limits is not null)
+            then 'not_due'
         when t.agent_type <> $3 then 'other_agent_type'
         when not t.task_type = any($4::text[]) then 'no_handler'
         when exists (

@@ -199,18 +199,21 @@ movable as (
             and d.verdict in ('queued', 'waiting', 'later'))
 ),
 locked as (
-    select t.id, t.ctid as place, m.was, m.led_here, m.verdict, m.run_at,
+    select t.id, t.ctid as place, m.was, m.led_here, v.verdict, m.run_at,
         coalesce(m.why, (
             select min(e.needs) from (select o.* from grns.needs o where o.task_id = t.id offset 0) as e
             where e.ended_as is not null and not grns.is_met(e.outcome, e.ended_as)
         )) as why,
-        case when m.verdict in ('dependency', 'skipped', 'workflow_cancelled') then m.ended_by
+        case when v.verdict in ('dependency', 'skipped', 'workflow_cancelled') then m.ended_by
             -- with room for the bit that makes its command's id of it
             else overlay(gen_random_uuid()::text placing '0' from 29)::uuid end as event_id,
-        case m.verdict when 'queued' then 'queued' when 'later' then 'waiting' when 'waiting' then 'waiting'
+        case when v.verdict = 'queued' then 'queued' when v.verdict in ('later', 'waiting', 'limited') then 'waiting'
             else 'cancelled' end as target
     from movable m
     join grns.tasks t on t.ctid = m.place
+    cross join lateral (
+        select case when m.verdict = 'queued' and t.limits is not null then 'limited' else m.verdict end as verdict
+    ) as v
     where t.id = m.id and t.last_message_id = m.led_here
     order by t.id
     for no key update of t skip locked
@@ -218,7 +221,7 @@ locked as (
 moved as (
     update grns.tasks t
     set status = l.target,
-        waits_for = case l.verdict when 'later' then 'time' when 'waiting' then 'tasks' end,
+        waits_for = case l.verdict when 'later' then 'time' when 'waiting' then 'tasks' when 'limited' then 'limit' end,
         next_attempt_at = case l.verdict when 'later' then l.run_at end,
         queued_at = case l.target when 'queued' then now() end,
         queued_reason = case l.target when 'queued' then 'needs_met' else t.queued_reason end,

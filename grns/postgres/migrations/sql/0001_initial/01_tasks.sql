@@ -44,7 +44,8 @@ create table grns.tasks (
     discarded_at        timestamptz,          -- a mark, not a status: a redrive removes it
     discarded_by        text,
     operation_id        bigint,               -- the bulk operation that moved it last: it never moves it twice
-    waits_for           text,                 -- set exactly while waiting: time, tasks (see grns.waits), or pause
+    waits_for           text,                 -- set exactly while waiting: time, tasks (see grns.waits), limit, or pause
+    limits              text[] collate "C",   -- the limits that it falls under, each with its key; null: none
     -- One constraint: each is read anew by every statement that writes, and there are many small ones.
     constraint tasks_shape check (
         case status
@@ -52,7 +53,7 @@ create table grns.tasks (
                 and queued_at is null and next_attempt_at is null and finished_at is null
             when 'queued' then queued_at is not null and next_attempt_at is null and finished_at is null
             when 'waiting' then (waits_for = 'time' and next_attempt_at is not null
-                    or waits_for in ('tasks', 'pause') and next_attempt_at is null) is true
+                    or waits_for in ('tasks', 'limit', 'pause') and next_attempt_at is null) is true
                 and queued_at is null and finished_at is null
             when 'retry_wait' then next_attempt_at is not null and queued_at is null and finished_at is null
             else status in ('succeeded', 'failed', 'dead', 'cancelled')
@@ -100,6 +101,12 @@ create table grns.task_pauses (
 -- Tasks that wait for others.
 create index tasks_needy on grns.tasks (id)
     where waits_for = 'tasks';
+
+-- Tasks that wait for room in their limits, in the order in which they get it; and those that take room.
+create index tasks_limited on grns.tasks (workspace, limits, priority, id)
+    where waits_for = 'limit';
+create index tasks_admitted on grns.tasks (id)
+    where limits is not null and (queued_at is not null or lease_until is not null);
 
 create function grns.refuse_transition() returns trigger language plpgsql as $$
 begin

@@ -7,7 +7,7 @@ create table grns.leases (
     owner text,
     until timestamptz not null default '-infinity'
 ) with (fillfactor = 10);
-insert into grns.leases (name) values ('relay'), ('stats'), ('follower');
+insert into grns.leases (name) values ('relay'), ('stats'), ('follower'), ('admitter');
 
 create table grns.relay_cursor (
     id            integer primary key default 1 check (id = 1),

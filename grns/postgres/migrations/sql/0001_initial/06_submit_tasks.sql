@@ -30,7 +30,8 @@ $$;
 -- Arrays may be shorter than `ids`: what is missing of workspaces, types and priorities is as their first, anything
 -- else null. What would become part of a subject or of a message is checked here too, all rows at once: a regular
 -- expression for each row costs more than all the rest. `actor` is who asks, for all of them. What is `needy` waits for
--- other tasks, whatever its delay: the caller writes which (see grns.submit_graph). `wakes` is for transactions that are not
+-- other tasks, whatever its delay: the caller writes which (see grns.submit_graph). A task that falls under limits waits
+-- until it is admitted. `wakes` is for transactions that are not
 -- ours to commit: no process of grns can tell the relay of them.
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
@@ -46,6 +47,7 @@ declare
     -- One time for all rows of a call. Not now(), which is when the caller's transaction began, nor
     -- statement_timestamp(), which in a caller's function or `do` block is when that was called.
     clock constant timestamptz := clock_timestamp();
+    has_limits constant boolean := exists (select from grns.limits);
 begin
     if array_to_string(names, '') !~ '^[A-Za-z0-9_-]*$' or array_to_string(traces, '') !~ '^[!-~]*$'
         or (select bool_or(length(n.name) not between 1 and 64) from unnest(names) as n (name))
@@ -67,7 +69,9 @@ begin
                 when w.is_needy then null
                 when w.run_at > clock then w.run_at
                 when w.run_at is null and w.delay > 0 then clock + w.delay * interval '1 second'
-            end as due_at
+            end as due_at,
+            case when has_limits then grns.limits_of(coalesce(w.workspace, workspaces[1]),
+                coalesce(w.agent_type, agent_types[1]), coalesce(w.task_type, task_types[1]), w.payload) end as limits
         from unnest(ids, workspaces, task_types, agent_types, priorities, payloads, delays, attempts, keys,
                     traces, causations, run_ats, needy) with ordinality
             as w (id, workspace, task_type, agent_type, priority, payload, delay, max_attempts, key,
@@ -76,15 +80,16 @@ begin
     inserted as (
         insert into grns.tasks as t (id, workspace, task_type, agent_type, priority, payload, max_attempts,
             idempotency_key, trace_id, causation_id, last_message_id, status, queued_at, next_attempt_at,
-            queued_reason, waits_for, created_at, updated_at)
+            queued_reason, waits_for, limits, created_at, updated_at)
         select w.id, w.workspace, w.task_type, w.agent_type, w.priority, w.payload, w.max_attempts,
             w.key, w.trace_id, w.causation_id, grns.message_id(events, w.place),
             s.status, case s.status when 'queued' then clock end, w.due_at,
             case s.status when 'queued' then 'new_task' end,
-            case when w.is_needy then 'tasks' when s.status = 'waiting' then 'time' end, clock, clock
+            case when w.is_needy then 'tasks' when w.due_at is not null then 'time' when s.status = 'waiting' then 'limit' end,
+            w.limits, clock, clock
         from wanted w
         cross join lateral (
-            select case when w.is_needy or w.due_at is not null then 'waiting' else 'queued' end as status
+            select case when w.is_needy or w.due_at is not null or w.limits is not null then 'waiting' else 'queued' end as status
         ) as s
         order by w.workspace, w.key, w.place  -- keys are taken in one order, so that batches do not deadlock
         on conflict do nothing

@@ -23,6 +23,9 @@ insert into grns.tenant_rights (relation, rights) values
     ('pauses', 'select, insert, update, delete'),
     ('schedules', 'select, insert, update, delete'),
     ('schedule_runs', 'select, delete'),
+    ('limits', 'select, insert, update, delete'),
+    ('limited_pools', 'select, insert, update, delete'),
+    ('limit_tokens', null),
     ('webhooks', 'select, insert, update'),
     ('webhook_secrets', 'select (id, webhook_id, workspace, created_at, expires_at), insert, update (expires_at),'
                         ' delete'),

@@ -1,0 +1,54 @@
+-- Limits.
+-- How many tasks of a key may be queued or running at once, and how many may begin in a time. A task gets its keys when it
+-- is submitted; only the admitter (grns/limits/admitter.py) queues a task that has some.
+create table grns.limits (
+    workspace    text collate "C" not null,
+    name         text collate "C" not null,
+    max_tasks    integer,                         -- queued or running; null: any number
+    rate_count   integer,                         -- so many may begin in so many seconds
+    rate_seconds double precision,
+    burst        integer,                         -- and so many of them at once
+    paused_at    timestamptz,                     -- while it is paused, none is queued
+    paused_by    text,
+    pause_reason text,
+    created_at   timestamptz not null default now(),
+    updated_at   timestamptz not null default now(),
+    updated_by   text not null,
+    version      integer not null default 1,
+    primary key (workspace, name),
+    constraint limits_max_tasks check (max_tasks between 1 and 1000000),
+    constraint limits_rate check (
+        num_nonnulls(rate_count, rate_seconds, burst) in (0, 3) and rate_count > 0
+        and rate_seconds between 0.001 and 31622400 and burst between 1 and 10000)
+);
+
+-- Which tasks fall under a limit.
+create table grns.limited_pools (
+    workspace  text collate "C" not null,
+    agent_type text collate "C" not null,
+    name       text collate "C" not null,
+    task_types text[],                            -- null: all of the pool's
+    key_path   text[],                            -- where in the payload the key is; null: all have one
+    primary key (workspace, agent_type, name)
+);
+
+-- The limits of a new task, each with its key. Keys of more than 128 bytes are told apart by their hash.
+create function grns.limits_of(workspace text, agent_type text, task_type text, payload jsonb)
+returns text[] language sql stable as $$
+    select array_agg(p.name || case
+            when p.key_path is null then ''
+            when octet_length(k.key) > 128 then ':md5-' || md5(k.key)
+            else ':' || coalesce(k.key, '') end collate "C" order by p.name)
+    from grns.limited_pools p
+    cross join lateral (select $4 #>> p.key_path as key) as k
+    where p.workspace = $1 and p.agent_type = $2 and (p.task_types is null or $3 = any(p.task_types))
+$$;
+
+-- How many tasks of a key may begin. Only the admitter writes it; a key without a row has its whole burst.
+create table grns.limit_tokens (
+    workspace text collate "C" not null,
+    key       text collate "C" not null,
+    tokens    double precision not null,
+    filled_at timestamptz not null,
+    primary key (workspace, key)
+) with (fillfactor = 50);

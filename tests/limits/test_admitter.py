@@ -1,0 +1,280 @@
+"""Tasks under limits: queued as these allow, whatever happens to them and to admitters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from grns.errors import UnavailableError
+from grns.limits import service
+from grns.maintenance.scheduler import promote
+from grns.model.outcome import Verb
+from grns.postgres.database import Database
+from tests.support.admitters import WHO, admit, admitter, lead, put_limit
+from tests.support.followers import begin_here, follow
+from tests.support.harness import submit, submit_many
+from tests.support.store import (
+    cancel,
+    claim,
+    fall_due,
+    fetch,
+    finish,
+    kinds_of,
+    lapse,
+    locked,
+    log_of,
+    redrive,
+    refusal,
+    release,
+    row_of,
+    stranger,
+)
+
+
+@pytest.fixture(autouse=True)
+async def begun(shared: Database) -> None:
+    """Let what is followed here begin here."""
+    await begin_here(shared)
+
+
+async def task(database: Database, tenant: str = "acme", **fields: Any) -> str:
+    """Submit a task of a tenant, and return its id."""
+    return (await submit(database, payload={"tenant_id": tenant}, **fields)).id
+
+
+async def where(database: Database, *ids: str) -> list[str]:
+    """Return the statuses of tasks, and what those that wait wait for."""
+    rows = [await row_of(database, one) for one in ids]
+    return [str(row["waits_for"] or row["status"]) for row in rows]
+
+
+# ---------------------------------------------------------------- as many as may be
+
+
+async def test_submitted_task_under_a_limit_waits_until_it_is_admitted(shared: Database) -> None:
+    await put_limit(shared, key="tenant_id", max_tasks=1)
+    first, second, other = await task(shared), await task(shared), await task(shared, "other")
+    assert await where(shared, first, second, other) == ["limit"] * 3
+    assert await refusal(shared, first) == "not_due"
+    leading = await admit(shared)
+    assert await where(shared, first, second, other) == ["queued", "limit", "queued"]
+    assert await kinds_of(shared, first) == ["evt.task.waiting", "evt.task.queued", "cmd.task.execute"]
+    log = await log_of(shared, first)
+    assert json.loads(log[0]["payload"])["waits_for"] == "limit"
+    assert [json.loads(row["payload"])["reason"] for row in log[1:]] == ["admitted"] * 2
+    event_id = str(log[1]["message_id"])
+    assert str(log[2]["message_id"]) == f"{event_id[:28]}8{event_id[29:]}"
+    await finish(shared, await claim(shared, first))
+    await admit(shared, leading)
+    assert await where(shared, second) == ["queued"]
+
+
+async def test_task_without_limits_is_queued_at_once(shared: Database) -> None:
+    await put_limit(shared, key="tenant_id", max_tasks=1, task_types=["import_file"])
+    plain = await submit(shared)
+    limited = await submit(shared, "import_file")
+    assert await where(shared, plain.id, limited.id) == ["queued", "limit"]
+    assert (await row_of(shared, limited.id))["limits"] == ["tenant:"]
+    assert (await row_of(shared, plain.id))["limits"] is None
+
+
+async def test_task_under_two_limits_needs_room_in_both(shared: Database) -> None:
+    await put_limit(shared, key="tenant_id", max_tasks=1)
+    await put_limit(shared, "api", max_tasks=2)
+    tasks = [await task(shared, tenant) for tenant in ("a", "a", "b", "c")]
+    assert (await row_of(shared, tasks[0]))["limits"] == ["api", "tenant:a"]
+    leading = await admit(shared)
+    assert await where(shared, *tasks) == ["queued", "limit", "queued", "limit"]
+    await finish(shared, await claim(shared, tasks[2]))
+    await admit(shared, leading)
+    assert await where(shared, *tasks[1::2]) == ["limit", "queued"]
+
+
+@pytest.mark.parametrize("how", ["retry", "snooze", "cancel", "lapse", "release", "pause"])
+async def test_place_is_given_back_as_the_task_leaves_it(shared: Database, how: str) -> None:
+    await put_limit(shared, max_tasks=1)
+    first, second = await task(shared), await task(shared)
+    leading = await admit(shared)
+    if how == "pause":
+        await shared.run("pause_tasks", [first], "default", "tests", None)
+    elif how == "cancel":
+        await cancel(shared, first)
+    else:
+        held = await claim(shared, first)
+        if how == "lapse":
+            await lapse(shared, first)
+            await shared.run("reap", 10, None)
+        elif how == "release":
+            await release(shared, held)
+        else:
+            await finish(shared, held, Verb(how))
+    await admit(shared, leading)
+    is_free = how not in ("lapse", "release")  # those run again: they keep their place
+    assert await where(shared, second) == ["queued" if is_free else "limit"]
+    assert await where(shared, first) == [
+        {"retry": "retry_wait", "snooze": "retry_wait", "cancel": "cancelled", "pause": "pause"}.get(how, "queued")
+    ]
+
+
+async def test_retry_that_is_due_waits_to_be_admitted_again(shared: Database) -> None:
+    await put_limit(shared, max_tasks=1)
+    first, second = await task(shared), await task(shared)
+    leading = await admit(shared)
+    await finish(shared, await claim(shared, first), Verb.RETRY)
+    await fall_due(shared, first)
+    assert await refusal(shared, first) == "not_due", "only the admitter queues it"
+    (row,) = await promote(shared, 10, None)
+    assert row["status"] == "waiting"
+    await admit(shared, leading)
+    assert await where(shared, first, second) == ["queued", "limit"], "the older one is first"
+
+
+async def test_delayed_redriven_and_resumed_tasks_are_admitted_too(shared: Database) -> None:
+    await put_limit(shared, max_tasks=1)
+    first, later = await task(shared), await task(shared, delay_seconds=100)
+    assert await where(shared, later) == ["time"]
+    leading = await admit(shared)
+    await fall_due(shared, later)
+    await promote(shared, 10, None)
+    assert await where(shared, later) == ["limit"]
+    await cancel(shared, first)
+    await redrive(shared, first)
+    await shared.run("pause_tasks", [first], "default", "tests", None)
+    await shared.run("resume_tasks", [first], "default", "tests", None)
+    assert await where(shared, first) == ["limit"]
+    await admit(shared, leading)
+    assert await where(shared, first, later) == ["queued", "limit"]
+
+
+async def test_task_that_needs_another_is_admitted_after_it(shared: Database) -> None:
+    await put_limit(shared, max_tasks=1)
+    first = await task(shared)
+    child = await task(shared, needs=({"task": first},))
+    leading = await admit(shared)
+    assert await where(shared, first, child) == ["queued", "tasks"]
+    await finish(shared, await claim(shared, first))
+    await follow(shared)
+    assert await where(shared, child) == ["limit"]
+    await admit(shared, leading)
+    assert await where(shared, child) == ["queued"]
+
+
+async def test_rate_admits_a_burst_and_then_as_time_passes(shared: Database) -> None:
+    await put_limit(shared, rate="20/1s", burst=3)
+    await submit_many(shared, 30)
+    leading = await admit(shared)
+    (row,) = await fetch(shared, "select count(*) from grns.tasks where status = 'queued'")
+    assert row["count"] == 3
+    queued = await fetch(shared, "select id from grns.tasks where status = 'queued'")
+    for one in queued:
+        await finish(shared, await claim(shared, one["id"]))
+    await asyncio.sleep(0.12)
+    await admit(shared, leading)
+    (row,) = await fetch(shared, "select count(*) from grns.tasks where status = 'queued'")
+    assert 2 <= row["count"] <= 3
+    kept = await fetch(shared, "select key, tokens from grns.limit_tokens")
+    assert [one["key"] for one in kept] == ["tenant"]
+    # The next leader knows what has begun.
+    another = await admit(shared, await lead(shared, "another one"))
+    (row,) = await fetch(shared, "select count(*) from grns.tasks where status = 'queued'")
+    assert row["count"] <= 3
+    assert another.low >= leading.low
+
+
+# ---------------------------------------------------------------- when it changes
+
+
+async def test_change_pause_and_deletion_of_a_limit_act_at_once(shared: Database) -> None:
+    await put_limit(shared, max_tasks=1)
+    tasks = [await task(shared) for _ in range(4)]
+    leading = await admit(shared)
+    await put_limit(shared, max_tasks=2)
+    await admit(shared, leading)
+    assert await where(shared, *tasks) == ["queued", "queued", "limit", "limit"]
+    await service.pause(shared, "tenant", reason="maintenance", **WHO)
+    await finish(shared, await claim(shared, tasks[0]))
+    await admit(shared, leading)
+    assert await where(shared, *tasks[2:]) == ["limit", "limit"]
+    await service.resume(shared, "tenant", **WHO)
+    await admit(shared, leading)
+    assert await where(shared, *tasks[2:]) == ["queued", "limit"]
+    await service.delete(shared, "tenant", **WHO)
+    await admit(shared, leading)
+    assert await where(shared, *tasks[2:]) == ["queued", "queued"]
+
+
+# ---------------------------------------------------------------- who commits first, and who dies
+
+
+async def test_submission_that_commits_late_is_admitted(shared: Database) -> None:
+    await put_limit(shared, max_tasks=1)
+    async with stranger(shared) as connection:
+        (row,) = await connection.fetch("select grns.submit_task('noop') as id")
+        leading = await admit(shared)
+        await connection.execute("commit")
+    await admit(shared, leading)
+    assert await where(shared, row["id"]) == ["queued"]
+
+
+async def test_locked_task_holds_up_no_other_one_and_comes_later(shared: Database) -> None:
+    await put_limit(shared, max_tasks=1)
+    first, second = await task(shared), await task(shared)
+    leading = await lead(shared)
+    async with locked(shared, first):
+        for _ in range(4):
+            await leading.step(100)
+        assert await where(shared, first, second) == ["limit", "queued"]
+    await finish(shared, await claim(shared, second))
+    await asyncio.sleep(0.3)
+    await admit(shared, leading)
+    assert await where(shared, first) == ["queued"]
+
+
+async def test_next_leader_counts_what_is_queued_and_running(shared: Database) -> None:
+    await put_limit(shared, max_tasks=3)
+    tasks = [await task(shared) for _ in range(5)]
+    leading = await admit(shared)
+    await claim(shared, tasks[0])
+    another = await admit(shared, await lead(shared, "another one"))
+    assert await where(shared, *tasks) == ["running", "queued", "queued", "limit", "limit"]
+    # The first one does nothing any more, whatever it believes.
+    await cancel(shared, *tasks[:3])
+    with pytest.raises(UnavailableError):
+        await admit(shared, leading)
+    assert await where(shared, *tasks[3:]) == ["limit", "limit"]
+    await admit(shared, another)
+    assert await where(shared, *tasks[3:]) == ["queued", "queued"]
+
+
+async def test_leader_that_loses_the_lead_before_its_write_admits_nothing(shared: Database) -> None:
+    await put_limit(shared, max_tasks=1)
+    first = await task(shared)
+    leading = await lead(shared)
+    await fetch(shared, "update grns.leases set epoch = epoch + 1 where name = 'admitter'")
+    with pytest.raises(UnavailableError):
+        await leading.step(100)
+    assert await where(shared, first) == ["limit"]
+
+
+async def test_admitter_leads_only_while_there_is_something_to_admit(shared: Database) -> None:
+    idle = admitter(shared)
+    assert await idle.tick() == 1.0
+    (row,) = await fetch(shared, "select owner from grns.leases where name = 'admitter'")
+    assert row["owner"] is None
+
+
+async def test_more_waiting_tasks_than_are_read_at_once_are_all_admitted_in_order(shared: Database) -> None:
+    await put_limit(shared, max_tasks=100)
+    leading = await lead(shared)
+    ids = await submit_many(shared, 700)
+    order: list[str] = []
+    while len(order) < 700:
+        await admit(shared, leading)
+        rows = await fetch(shared, "select id from grns.tasks where status = 'queued' order by id")
+        order += [row["id"] for row in rows]
+        assert len(rows) <= 100
+        await cancel(shared, *[row["id"] for row in rows])
+    assert order == sorted(ids)
