@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from grns.model.submission import Failures
     from grns.worker.context import Context, Transaction
     from grns.worker.handler import Handler
-    from grns.worker.pool import AttemptEnd, Pool
+    from grns.worker.hooks import AttemptEnd
+    from grns.worker.pool import Pool
     from grns.worker.signature import Depends
 
 _MODULES = frozenset({"events", "sync", "testing"})
@@ -52,7 +53,7 @@ _LATER = {
     "AgentClient": "grns.agent.client",
     "AgentTask": "grns.agent.task",
     "Client": "grns.client.client",
-    "AttemptEnd": "grns.worker.pool",
+    "AttemptEnd": "grns.worker.hooks",
     "Context": "grns.worker.context",
     "Depends": "grns.worker.signature",
     "Event": "grns.client.subscription",

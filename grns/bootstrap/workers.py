@@ -13,7 +13,7 @@ from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
-from grns.worker.declared import put_declared
+from grns.worker.declared import put_declared, put_declared_limits
 from grns.worker.executor import Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
@@ -153,7 +153,13 @@ class _WorkerFactory:
         )
 
     async def declare(self) -> None:
-        """Put the pool's schedules in place."""
+        """Put the pool's limits and schedules in place."""
+        await put_declared_limits(
+            self.database,
+            self.pool.limits,
+            workspace=self.claimant.workspace,
+            actor=self.claimant.agent_id,
+        )
         await put_declared(
             self.database,
             self.pool.schedules,

@@ -18,11 +18,11 @@ from grns.cli.session import CliSession, with_session
 from grns.errors import ConflictError, InvalidInputError, NotFoundError
 from grns.model.filter import Filter
 from grns.model.submission import edit
+from grns.model.text import counted
 from grns.operations import model
 from grns.operations.model import OBJECTS, Action, OperationRequest
 from grns.operations.service import Preview, create_operation, preview
 from grns.tasks import read
-from grns.model.text import counted
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|min|h))?", re.ASCII)
 _PER_MINUTE = {"s": 60.0, "min": 1.0, "h": 1 / 60, None: 1.0}

@@ -16,10 +16,10 @@ from grns.cli import failure
 from grns.cli.group import CliState, Group
 from grns.cli.output import Column, Output, fields, jsonable, output_option
 from grns.cli.session import CliSession, with_session
+from grns.model.text import counted
 from grns.postgres import migrate
 from grns.schemas import export as exporter
 from grns.settings import Settings, load
-from grns.model.text import counted
 
 _HIDDEN = "***"
 _SECRET_PARAMETER = re.compile(r"(?i)([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&#]*")

@@ -13,11 +13,11 @@ from grns.cli.group import Command, Group
 from grns.cli.output import Column, Output, heading, output_option, table
 from grns.cli.session import CliSession, with_session
 from grns.errors import InvalidInputError
+from grns.model.text import sized
 from grns.nats import JetStream
 from grns.nats.report import StreamReport
 from grns.nats.users import authorization, users
 from grns.settings import load
-from grns.model.text import sized
 
 _STREAMS = (
     Column("STREAM", "name"),

@@ -14,9 +14,9 @@ from grns.cli.output import Cell, Column, Output, details, document, heading, pa
 from grns.cli.session import CliSession
 from grns.client.client import Client
 from grns.model.task import Task
+from grns.model.text import attempts_of, lasted, shortened
 from grns.model.timeline import Attempt
 from grns.outbox.events import read_attempts
-from grns.model.text import attempts_of, lasted, shortened
 
 _SUMMARY_WIDTH = 100
 # The attempts of a task are made of its latest transitions.

@@ -18,9 +18,9 @@ from grns.dead_letters import listing
 from grns.dead_letters.listing import MESSAGE, DeadFilter
 from grns.dead_letters.message import MessagePatch
 from grns.errors import GrnsError, InvalidInputError, NotFoundError, UnavailableError
+from grns.model.text import counted
 from grns.settings import load
 from grns.tasks.search import Count
-from grns.model.text import counted
 
 _LIST = "grns dlq list"
 _BATCH = 500

@@ -23,9 +23,9 @@ from grns.dead_letters.message import DeadLetterDocument, DeadMessage
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model.filter import Filter
 from grns.model.task import Task
+from grns.model.text import sized
 from grns.operations import model
 from grns.tasks import read, search
-from grns.model.text import sized
 
 _LIST = "grns dlq list"
 _EXPORT_PAGE = 100

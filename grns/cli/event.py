@@ -21,9 +21,9 @@ from grns.cli.output import JSONL, Output, output_option, text
 from grns.cli.replay import replay
 from grns.cli.session import CliSession, with_session
 from grns.errors import UnavailableError
+from grns.model.text import shortened
 from grns.outbox.events import EventQuery, LogEvent
 from grns.runtime.signals import end_on_signals
-from grns.model.text import shortened
 
 Rows = Sequence[LogEvent]
 

@@ -18,8 +18,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from grns.postgres.paging import Page
 from grns.model.text import ago, safe
+from grns.postgres.paging import Page
 
 TABLE, JSON, JSONL = "table", "json", "jsonl"
 _GAP = 2

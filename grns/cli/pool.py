@@ -11,14 +11,15 @@ import click
 from grns.bootstrap import tools
 from grns.cli import failure, option
 from grns.cli.group import Command, Group
+from grns.cli.limit import limit
 from grns.cli.output import Cell, Column, Output, age, output_option, text
 from grns.cli.session import CliSession, paged, with_session
 from grns.errors import NotFoundError
+from grns.model.text import lasted
 from grns.postgres.paging import Page
 from grns.tasks import pools
 from grns.tasks.pauses import Pause, in_force
 from grns.tasks.pools import PoolState, PriorityBacklog
-from grns.model.text import lasted
 from grns.worker.registry import WorkerState, list_agents
 
 _PAGE = 1000
@@ -44,6 +45,9 @@ def oldest(pool: PoolState) -> str | None:
 @click.group(cls=Group)
 def pool() -> None:
     """List, pause and resume pools."""
+
+
+pool.add_command(limit)
 
 
 @pool.command("list", examples=["grns pool list", "grns pool list -o json"])

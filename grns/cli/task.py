@@ -24,13 +24,13 @@ from grns.model.json import dumps
 from grns.model.submission import Edit, submission
 from grns.model.submission import edit as checked_edit
 from grns.model.task import TaskStatus
+from grns.model.text import attempts_of
 from grns.operations.model import Action
 from grns.postgres.paging import Page
 from grns.settings import load
 from grns.stats.counts import count_states
 from grns.tasks import search
 from grns.tasks.search import TaskSummary
-from grns.model.text import attempts_of
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
 _BAD, _BAD_EDIT = "bad_submission", "bad_edit"

@@ -26,10 +26,10 @@ from grns.cli.pool import by_priority, oldest, queued
 from grns.cli.session import CliSession, with_session
 from grns.diagnose.daemons import read_pulse
 from grns.errors import UnavailableError
+from grns.model.text import lasted, safe
 from grns.stats import counts
 from grns.stats.counts import StepCounts
 from grns.tasks.pools import PoolState, list_pools
-from grns.model.text import lasted, safe
 from grns.worker.registry import list_agents
 
 Snapshot = Mapping[str, Any]

@@ -12,9 +12,9 @@ from grns.cli import failure, option
 from grns.cli.group import Group
 from grns.cli.output import Cell, Column, Output, output_option, text
 from grns.cli.session import CliSession, paged, with_session
+from grns.model.text import lasted
 from grns.postgres.paging import Page
 from grns.settings import load
-from grns.model.text import lasted
 from grns.webhooks import deliveries as store
 from grns.webhooks import service
 from grns.webhooks.deliveries import WebhookDelivery

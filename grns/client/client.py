@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from grns.client.arguments import SubmissionReader, checked_timeout, known_id, short
 from grns.client.handle import TaskHandle
+from grns.client.limits import TaskLimits
 from grns.client.operator import OperatorMethods
 from grns.client.schedules import Schedules
 from grns.client.subscriber import SubscriberMethods
@@ -89,6 +90,11 @@ class Client(OperatorMethods, SubscriberMethods):
     def schedules(self) -> Schedules:
         """Tasks that are submitted again and again: create, list, pause and delete their schedules."""
         return Schedules(self._database, self._transport, self._reader, self._actor or "client")
+
+    @property
+    def limits(self) -> TaskLimits:
+        """How many tasks run at once, and how many begin in a time: create, list, pause and delete limits."""
+        return TaskLimits(self._database, self._workspace, self._actor or "client")
 
     async def close(self) -> None:
         """End the subscriptions; events that are not handled are given back. The connections stay open."""

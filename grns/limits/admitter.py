@@ -112,17 +112,18 @@ class TaskAdmitter(LogConsumer):
             left, self._left, self._left_until = self._left, set(), inf
         else:
             left = set()
-        first, *rows = await self.database.run(
+        rows = await self.database.run(
             "follow_limits", self.lease.epoch, self.lease.seconds, [span[0] for span in spans],
             [span[1] for span in spans], sum(end - start for start, end in spans), list(left),
-        ) or [None]  # fmt: skip
-        if first is None:
+        )  # fmt: skip
+        if not rows:
             return None
+        first = rows[0]
         self.lease.note_renewal(sent_at)
         book.now = max(book.now, first["now"])
         if first["has_new_rules"]:
             await self._read_rules()
-        for row in rows:
+        for row in rows[1:]:
             standing = None if row["id"] in self._left else row["standing"]
             book.note(row["id"], row["workspace"], tuple(row["limits"]), row["priority"], standing)
             for _ in range(row["repeats"]):
@@ -139,7 +140,8 @@ class TaskAdmitter(LogConsumer):
             ):
                 heads[row["ordinal"] - 1].append(row)
             for (workspace, keys), found in zip(lines, heads, strict=True):
-                book.note_heads(workspace, keys, [(row["priority"], row["id"]) for row in found])
+                first = [(row["priority"], row["id"]) for row in found]
+                book.note_heads(workspace, keys, first, but=self._left)
         wanted = book.admit(_BATCH)
         if not wanted:
             return
@@ -188,7 +190,10 @@ class TaskAdmitter(LogConsumer):
         self._clean_at = time.monotonic() + _CLEAN_SECONDS
         idle = self._book.forget_idle()
         await self.database.run(
-            "forget_limit_tokens", self.lease.epoch, [place[0] for place in idle], [place[1] for place in idle]
+            "forget_limit_tokens",
+            self.lease.epoch,
+            [place[0] for place in idle],
+            [place[1] for place in idle],
         )
 
     def note_leading(self, low: int) -> None:

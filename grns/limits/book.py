@@ -8,7 +8,7 @@ Lines take turns, so that each key has its share of what several have in common.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -189,13 +189,18 @@ class AdmissionBook:
         line.last = _UNREAD
         self._reopen(line, 0)
 
-    def note_heads(self, workspace: str, keys: Keys, heads: Sequence[tuple[int, str]]) -> None:
-        """Note the first tasks of a line by priority and id; if they are fewer than `HEADS`, there are no more."""
+    def note_heads(
+        self, workspace: str, keys: Keys, heads: Sequence[tuple[int, str]], *, but: Container[str] = ()
+    ) -> None:
+        """Note the first tasks of a line, by priority and id, without some of them.
+
+        If they are fewer than `HEADS`, there are no more.
+        """
         line = self._line(workspace, keys)
         self._unread.pop((workspace, keys), None)
         line.last = heads[-1] if len(heads) >= HEADS else None
         for priority, task_id in heads:
-            if task_id not in self._tasks:
+            if task_id not in self._tasks and task_id not in but:
                 heappush(line.heads, (priority, task_id))
                 self._tasks[task_id] = _Known(line, "waiting", priority)
         if heads:
@@ -326,7 +331,7 @@ class AdmissionBook:
         return None
 
     def _end_turn(self, line: _Line) -> None:
-        """Ask for more of a line of which no task is known; others may have the room that it was called for."""
+        """Ask for more of a line of which no task is known; others may have the room it was called for."""
         self._freed.update(line.places)
         if line.last is not None:
             self._unread[line.workspace, line.keys] = line

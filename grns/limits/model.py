@@ -20,13 +20,14 @@ _YEAR_SECONDS = 366 * 86_400.0
 class LimitSpec(BaseModel):
     """A limit to create or to replace, and which tasks of one pool fall under it.
 
-    With a `key`, the place of a value in the payload (`tenant_id`, `customer.id`), each value has a limit of its
-    own; a task without it has the key `""`. `max_tasks` is how many tasks of a key may be queued or running at
-    once. `rate` (`500/1m`) is how many may begin in a time, `burst` how many of these at once; it defaults to
-    those of one second, and to one at least.
+    With a `key`, the place of a value in the payload (`tenant_id`, `customer.id`), each value has a limit of
+    its own; a task without it has the key `""`. `max_tasks` is how many tasks of a key may be queued or
+    running at once. `rate` (`500/1m`) is how many may begin in a time, `burst` how many of these at once; it
+    defaults to those of one second, and to one at least.
 
     Example:
-        {"name": "tenant", "agent_type": "shop", "task_types": ["import_file"], "key": "tenant_id", "max_tasks": 5}
+        {"name": "tenant", "agent_type": "shop", "task_types": ["import_file"],
+         "key": "tenant_id", "max_tasks": 5}
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -98,7 +99,7 @@ def _parsed_rate(rate: str) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class LimitedPool:
-    """Which tasks of a pool fall under a limit. Without `task_types`, all do; without a `key`, all have one."""
+    """Which tasks of a pool fall under a limit: all without `task_types`. Without a `key`, they share one."""
 
     agent_type: str
     task_types: list[str] | None

@@ -28,7 +28,8 @@ async def put(database: Database | Session, spec: LimitSpec, *, workspace: str, 
     async with database.transaction() as connection:
         rows = await run(
             connection, "put_limit", workspace, spec.name, spec.max_tasks, spec.rate_count, spec.rate_seconds,
-            spec.settled_burst, spec.agent_type, spec.task_types and sorted(set(spec.task_types)), spec.key_path, actor,
+            spec.settled_burst, spec.agent_type, spec.task_types and sorted(set(spec.task_types)),
+            spec.key_path, actor,
         )  # fmt: skip
         found = await _read(connection, spec.name, workspace)
         if rows:
@@ -54,10 +55,11 @@ async def list_limits(
     return page_of([limit_of(row) for row in rows], limit, lambda one: cursor(one.name))
 
 
-async def list_keys(
-    database: Database | Session, name: str, *, workspace: str, limit: int
-) -> list[LimitKey]:
-    """Return the keys of a limit that have tasks, those with the most waiting first. It reads all of these tasks."""
+async def list_keys(database: Database | Session, name: str, *, workspace: str, limit: int) -> list[LimitKey]:
+    """Return the keys of a limit that have tasks, those with the most waiting first.
+
+    It reads all of these tasks.
+    """
     return await database.fetch(LimitKey, "list_limit_keys", workspace, name, limit)
 
 

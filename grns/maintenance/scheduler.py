@@ -30,7 +30,11 @@ class RetryScheduler(PeriodicService):
         rows = await promote(self.database, _BATCH, self._scan_window.seconds())
         if rows:
             self.emit(TasksPromoted(len(rows)))
-            queued = [QueuedTask(row["workspace"], row["agent_type"], row["id"]) for row in rows if row["status"] == "queued"]
+            queued = [
+                QueuedTask(row["workspace"], row["agent_type"], row["id"])
+                for row in rows
+                if row["status"] == "queued"
+            ]
             await announce_queued(self.transport, queued)
         if len(rows) == _BATCH:
             return 0.0

@@ -108,8 +108,8 @@ class Task:
     `attempt` is the number of the latest attempt and only grows. `uncounted_attempts` is how many of them do
     not count: those before the latest redrive, and those released at a shutdown. `max_attempts` bounds the
     difference. It is None before the first claim if only the handler sets it. `waits_for` is `time`, `tasks`,
-    `limit` or `pause` while the status is `waiting`; `limits` are the limits that it falls under, each with its
-    key, as `tenant:acme`.
+    `limit` or `pause` while the status is `waiting`; `limits` are the limits that it falls under, each with
+    its key, as `tenant:acme`.
     """
 
     id: str

@@ -22,6 +22,7 @@ from grns.outbox.events import LogEvent
 from grns.settings import load
 from grns.sync.background import Background, BackgroundClosedError
 from grns.sync.handle import SyncTaskHandle
+from grns.sync.limits import SyncTaskLimits
 from grns.sync.operator import SyncOperatorMethods
 from grns.sync.schedules import SyncSchedules
 from grns.sync.workflow import SyncWorkflow
@@ -186,6 +187,11 @@ class SyncClient(SyncOperatorMethods):
     def schedules(self) -> SyncSchedules:
         """Tasks that are submitted again and again: see `grns.Client.schedules`."""
         return SyncSchedules(self)
+
+    @property
+    def limits(self) -> SyncTaskLimits:
+        """How many tasks run at once, and how many begin in a time: see `grns.Client.limits`."""
+        return SyncTaskLimits(self)
 
     def get(self, task_id: str) -> Task:
         """Return the current state of a task: see `grns.Client.get`."""

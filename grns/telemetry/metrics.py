@@ -132,6 +132,7 @@ VIOLATIONS = _gauge("grns_invariant_violations", "janitor", "Violations of an in
     "invariant")
 WAITS_REPAIRED = _counter("grns_waits_repaired_total", "scheduler",
     "Tasks found waiting for what had happened already, and put right. Each is a bug.")
+ADMISSIONS = _counter("grns_admissions_total", "scheduler", "Tasks queued because their limits had room.")
 SCHEDULE_DECISIONS = _counter("grns_schedule_decisions_total", "scheduler",
     "Times of schedules that were decided.", Label("outcome", ("submitted", "skipped", "missed")))
 FAILOVERS = _counter("grns_postgres_failovers_total", "janitor", "Failovers of PostgreSQL detected.")

@@ -93,6 +93,7 @@ class MetricsListener:
         return {
             task.TaskReaped: self._reaped,
             service.TasksPromoted: lambda signal: count(metrics.PROMOTIONS, number=signal.tasks),
+            service.TasksAdmitted: lambda signal: count(metrics.ADMISSIONS, number=signal.number),
             service.WaitsRepaired: lambda signal: count(metrics.WAITS_REPAIRED, number=signal.number),
             service.SchedulesDecided: self._decided,
             service.MessagesExpired: lambda signal: count(metrics.MESSAGES_EXPIRED, number=signal.messages),

@@ -1,13 +1,15 @@
-"""Schedules that a pool declares beside its handlers."""
+"""Schedules and limits that a pool declares beside its handlers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from grns.errors import InvalidInputError
+from grns.limits import service as limits_service
+from grns.limits.model import LimitSpec, limit_spec
 from grns.model.json import Limits
 from grns.postgres.database import Database
 from grns.schedules import service
@@ -54,3 +56,44 @@ async def put_declared(
         raise InvalidInputError("bad_schedule", "two schedules of the pool have one name: give one a name=")
     for spec in specs.values():
         await service.put(database, spec, workspace=workspace, actor=actor, limits=limits)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredLimit:
+    """A limit of a handler. Each worker of the pool puts it in place when it starts."""
+
+    handler: Handler[Any, Any]
+    fields: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidInputError` if it cannot be a limit."""
+        limit_spec(agent_type="worker", **self.fields)
+
+
+def limit_specs(declared: Iterable[DeclaredLimit]) -> list[LimitSpec]:
+    """Return the limits of a pool, one for each name, with all task types under it.
+
+    Raises InvalidInputError if a name is declared with different values.
+    """
+    types: dict[str, list[DeclaredLimit]] = {}
+    for one in declared:
+        types.setdefault(one.fields["name"], []).append(one)
+    for name, ones in types.items():
+        if any(one.fields != ones[0].fields for one in ones):
+            raise InvalidInputError("bad_limit", f"limit {name} is declared twice, with different values")
+    return [
+        limit_spec(
+            agent_type=ones[0].handler.agent_type,
+            task_types=sorted(one.handler.task_type for one in ones),
+            **ones[0].fields,
+        )
+        for ones in types.values()
+    ]
+
+
+async def put_declared_limits(
+    database: Database, declared: Iterable[DeclaredLimit], *, workspace: str, actor: str
+) -> None:
+    """Put limits in place. One that is paused stays so, and one that is no longer declared stays."""
+    for spec in limit_specs(declared):
+        await limits_service.put(database, spec, workspace=workspace, actor=actor)

@@ -28,8 +28,9 @@ from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import AttemptFailed, AttemptSnoozed, HandlerOverran, RetryRequested
 from grns.worker.context import Context
 from grns.worker.handler import Handler
+from grns.worker.hooks import AttemptEnd
 from grns.worker.leases import Lease
-from grns.worker.pool import AttemptEnd, Pool
+from grns.worker.pool import Pool
 
 _log = structlog.get_logger()
 

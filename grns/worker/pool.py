@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Concatenate, TypeVar, overload
+from typing import Any, TypeVar
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.duration import seconds_of
 from grns.model.retry import Backoff
 from grns.schedules.ticks import CatchUp, Overlap
-from grns.worker.context import Context
-from grns.worker.declared import DeclaredSchedule
+from grns.worker.declared import DeclaredLimit, DeclaredSchedule
 from grns.worker.handler import Errors, Handler, checked_settings
+from grns.worker.hooks import Hooks
+from grns.worker.registration import Registration
 
-PayloadT = TypeVar("PayloadT")
-ResultT = TypeVar("ResultT")
 Hook = TypeVar("Hook", bound=Callable[..., Any])
 HandlerT = TypeVar("HandlerT", bound=Handler[Any, Any])
 _DAY = timedelta(days=1)
 Lifespan = Callable[["Pool"], AbstractAsyncContextManager[Any]]
-
-
-@dataclass(slots=True)
-class Hooks:
-    """Functions that a pool calls besides its handlers."""
-
-    startup: list[Callable[[], Any]] = field(default_factory=list)
-    shutdown: list[Callable[[], Any]] = field(default_factory=list)
-    attempt_started: list[Callable[[Context], Any]] = field(default_factory=list)
-    attempt_finished: list[Callable[[Context, AttemptEnd], Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptEnd:
-    """How the handler of an attempt ended, before it is written.
-
-    Attributes:
-        verb: `succeed`, `fail`, `retry`, `snooze`, `cancel` or `release`. A retry of the last attempt makes
-            the task `dead`.
-        error: what the handler raised, or None.
-        duration_seconds: how long it ran.
-    """
-
-    verb: str
-    error: BaseException | None
-    duration_seconds: float
 
 
 class Pool:
@@ -109,6 +80,7 @@ class Pool:
         self._handlers: dict[str, Handler[Any, Any]] = {}
         self._included: list[Pool] = []
         self._schedules: list[DeclaredSchedule] = []
+        self._limits: list[DeclaredLimit] = []
 
     @property
     def agent_type(self) -> str:
@@ -135,6 +107,11 @@ class Pool:
     def schedules(self) -> list[DeclaredSchedule]:
         """Schedules that are declared here, with those of included pools."""
         return [schedule for pool in self.pools() for schedule in pool._schedules]
+
+    @property
+    def limits(self) -> list[DeclaredLimit]:
+        """Limits that are declared here, with those of included pools."""
+        return [limit for pool in self.pools() for limit in pool._limits]
 
     def pools(self) -> Iterator[Pool]:
         """Yield this pool and all that it includes."""
@@ -291,6 +268,47 @@ class Pool:
             max_attempts=max_attempts, overlap=overlap, catch_up=catch_up, window_seconds=seconds_of(window),
         )  # fmt: skip
 
+    def limit(
+        self,
+        name: str,
+        *,
+        key: str | None = None,
+        max: int | None = None,
+        rate: str | None = None,
+        burst: int | None = None,
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Limit the tasks of the handler below: `@pool.limit(…)` stands above `@pool.task`.
+
+        Each worker puts the limit in place when it starts. Handlers and pools that name the same limit share
+        it. Tasks that were submitted before do not fall under it.
+
+        Args:
+            name: name of the limit, 1 to 64 characters of `A-Za-z0-9_-`.
+            key: place of a value in the payload, such as `tenant_id` or `customer.id`: each value has a limit
+                of its own. Defaults to one for all.
+            max: tasks of a key that are queued or running at once.
+            rate: tasks of a key that may begin in a time: `500/1m`, `10/s`.
+            burst: tasks of the rate that may begin at once. Defaults to those of one second, at least 1.
+
+        Raises:
+            InvalidInputError: an argument is invalid (`bad_limit`), or what is below is no handler.
+
+        Example:
+            @pool.limit("openai", rate="500/1m", burst=50)
+            @pool.limit("tenant", key="tenant_id", max=5)
+            @pool.task
+            async def summarize(document: Document) -> Summary: ...
+        """
+        fields = {"name": name, "key": key, "max_tasks": max, "rate": rate, "burst": burst}
+
+        def declare(handler: HandlerT) -> HandlerT:
+            if not isinstance(handler, Handler):
+                raise InvalidInputError("bad_limit", "write the limit above @pool.task, not below it")
+            self._limits.append(DeclaredLimit(handler, fields))
+            return handler
+
+        return declare
+
     def on_startup(self, function: Hook) -> Hook:
         """Call a function without arguments when a worker process starts, after the lifespan's beginning."""
         self.hooks.startup.append(function)
@@ -331,66 +349,3 @@ class Pool:
         *_, root = self.lineage()
         if task_type in root.handlers:
             raise InvalidInputError("duplicate_handler", f"the task type {task_type} has a handler already")
-
-
-@dataclass(frozen=True)
-class Registration:
-    """What `pool.task` is: it registers a function, or takes options and registers the function below it."""
-
-    pool: Pool
-    task_type: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @overload
-    def __call__(self, function: Callable[[], Awaitable[ResultT]], /) -> Handler[None, ResultT]: ...
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[[Context], Awaitable[ResultT]], /
-    ) -> Handler[None, ResultT]: ...
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, PayloadT, ...], Awaitable[ResultT]], /
-    ) -> Handler[PayloadT, ResultT]: ...
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[PayloadT, ...], Awaitable[ResultT]], /
-    ) -> Handler[PayloadT, ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[], ResultT], /) -> Handler[None, ResultT]: ...
-    @overload
-    def __call__(self, function: Callable[[Context], ResultT], /) -> Handler[None, ResultT]: ...
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, PayloadT, ...], ResultT], /
-    ) -> Handler[PayloadT, ResultT]: ...
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[PayloadT, ...], ResultT], /
-    ) -> Handler[PayloadT, ResultT]: ...
-
-    @overload
-    def __call__(
-        self,
-        name: str | None = None,
-        /,
-        *,
-        max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,
-        backoff: Backoff | None = None,
-        non_retryable: Errors = (),
-        retryable: Errors | None = None,
-    ) -> Registration: ...
-
-    def __call__(self, function: Any = None, /, **options: Any) -> Any:
-        """Register a function, or take options."""
-        if function is None or isinstance(function, str):
-            if function is not None:
-                subjects.token(function, name="task_type")
-            return Registration(self.pool, function, options)
-        if inspect.isclass(function) or not callable(function) or isinstance(function, Handler):
-            kind = "class" if inspect.isclass(function) else type(function).__name__
-            raise InvalidInputError(
-                "bad_handler", f"{function!r}: decorate a function (def or async def), not a {kind}"
-            )
-        task_type = self.task_type or getattr(function, "__name__", type(function).__name__)
-        return self.pool._register(function, task_type, **self.options)

@@ -18,6 +18,8 @@ from grns.api.app import ROUTES, bare
 from grns.api.invitation import Invitation
 from grns.api.route import PREFIX, ApiRoute
 from grns.dead_letters.store import RejectedMessage, store_rejected
+from grns.limits.model import limit_spec
+from grns.limits.service import put as put_limit
 from grns.model.api_key import redacted
 from grns.model.filter import parse
 from grns.model.json import DEFAULT_LIMITS
@@ -141,6 +143,8 @@ async def _theirs(database: Database) -> dict[str, str]:
     seq = await ping_webhook(database, webhook.id, workspace=THEIRS, actor=ACTOR)
     spec = schedule_spec(name="theirs", cron="0 9 * * *", task_type="noop", agent_type="worker")
     await put_schedule(database, spec, workspace=THEIRS, actor=ACTOR, limits=DEFAULT_LIMITS)
+    limit = limit_spec(name="theirs", agent_type="none", max_tasks=1)
+    await put_limit(database, limit, workspace=THEIRS, actor=ACTOR)
     graph = '[{"task_type": "noop"}]'
     await database.run("submit_graph", graph, THEIRS, ACTOR, '{"name": "theirs"}')
     (workflow,) = await fetch(database, "select id from grns.workflows where workspace = $1", THEIRS)

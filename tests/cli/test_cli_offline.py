@@ -96,6 +96,7 @@ def test_help_is_there_for_every_command(unconfigured: Call) -> None:
         *(f"task filter {verb}" for verb in ["fields", "save", "list", "delete"]),
         *(f"dlq {verb}" for verb in ["list", "show", "resend", "discard", "export"]),
         *(f"pool {verb}" for verb in ["list", "pause", "resume"]),
+        *(f"pool limit {verb}" for verb in ["put", "list", "show", "keys", "pause", "resume", "delete"]),
         *(f"events {verb}" for verb in ["tail", "export", "replay"]),
         *(f"issue {verb}" for verb in ["list", "show", "ack", "ignore", "resolve", "reopen", "snooze"]),
         *(f"issue {verb}" for verb in ["redrive", "discard"]),

@@ -115,7 +115,9 @@ async def test_place_is_given_back_as_the_task_leaves_it(shared: Database, how: 
     is_free = how not in ("lapse", "release")  # those run again: they keep their place
     assert await where(shared, second) == ["queued" if is_free else "limit"]
     assert await where(shared, first) == [
-        {"retry": "retry_wait", "snooze": "retry_wait", "cancel": "cancelled", "pause": "pause"}.get(how, "queued")
+        {"retry": "retry_wait", "snooze": "retry_wait", "cancel": "cancelled", "pause": "pause"}.get(
+            how, "queued"
+        )
     ]
 
 

@@ -61,7 +61,7 @@ def test_an_end_is_left_by_redrive_only(row: Transition) -> None:
     )  # what the follower itself has ended
     assert (row.source in TERMINAL) == (row.by in ("redrive", "operation") or is_undone)
     if row.by == "redrive":
-        assert row.target is TaskStatus.QUEUED
+        assert row.target in (TaskStatus.QUEUED, TaskStatus.WAITING)  # for room in its limits
 
 
 def test_what_succeeded_stays() -> None:

@@ -24,6 +24,7 @@ RUN_BY = {
     "events.md": "tests/process/test_readme.py",
     "frameworks.md": "tests/site/test_frameworks.py",
     "guarantees.md": "tests/site/test_programs.py",
+    "limits.md": "tests/site/test_programs.py",
     "languages.md": "tests/site/test_programs.py",
     "migrate-celery.md": "tests/process/test_pytest_plugin.py",
     "metrics.md": "tests/site/test_services.py",

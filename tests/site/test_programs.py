@@ -129,6 +129,31 @@ async def test_schedules(fleet: Fleet, database: Database, broker: LocalNats, tm
         assert (await client.wait(report.last_task_id or "", timeout=LIMIT_SECONDS)).result == 1
 
 
+async def test_limits(fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path) -> None:
+    written("limits.md", tmp_path)
+    fleet.start("server")
+    fleet.start("worker", "start", "agents:pool", PYTHONPATH=str(tmp_path))
+    sys.path.insert(0, str(tmp_path))
+    try:
+        limits = importlib.import_module("limits")
+    finally:
+        sys.path.remove(str(tmp_path))
+    async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
+
+        async def declared() -> bool:
+            return [one.name for one in (await client.limits.list()).rows] == ["model", "tenant"]
+
+        await eventually(declared)
+        tasks = [
+            await client.submit("summarize", {"tenant_id": tenant, "text": "long"}, pool="agents")
+            for tenant in "aaaaaaaabc"
+        ]
+        assert [await one.result(timeout=LIMIT_SECONDS) for one in tasks] == [4] * 10
+        assert (await client.get(tasks[0].id)).limits == ["model", "tenant:a"]
+        await limits.put(client)
+        assert await declared()
+
+
 async def test_what_is_submitted(bakery: Path, database: Database, database_url: str) -> None:
     for path in written("submit.md", bakery):
         printed = await program(path)

@@ -122,7 +122,8 @@ _TABLES = (
     "pauses", "tasks", "events", "dead_letters", "processed_messages", "agents", "failovers", "replays",
     "task_counts", "deleted_tasks", "task_minutes", "issues", "operations", "operation_tasks", "webhooks",
     "webhook_secrets", "webhook_deliveries", "api_keys", "ended_sessions", "saved_filters", "needs", "waits",
-    "workflows", "follow_later", "task_pauses", "schedules", "schedule_runs", "limits", "limited_pools", "limit_tokens",
+    "workflows", "follow_later", "task_pauses", "schedules", "schedule_runs", "limits",
+    "limited_pools", "limit_tokens",
 )  # fmt: skip
 _DELETIONS = "".join(
     f"if exists (select from grns.{table}) then delete from grns.{table}; end if;\n" for table in _TABLES

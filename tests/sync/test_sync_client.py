@@ -133,6 +133,12 @@ def test_workflow_and_schedule_without_await(client: sync.Client, shared: Databa
     assert client.schedules.pause("daily").paused_at is not None
     assert client.schedules.resume("daily").paused_at is None
     client.schedules.delete("daily")
+    assert client.limits.put("export", pool="agents", max=2).max_tasks == 2
+    assert [one.name for one in client.limits.list().rows] == ["export"]
+    assert (client.limits.get("export").rate, list(client.limits.keys("export"))) == (None, [])
+    assert client.limits.pause("export").paused_at is not None
+    assert client.limits.resume("export").paused_at is None
+    client.limits.delete("export")
 
 
 def test_handler_submits_with_either_client(client: sync.Client) -> None:

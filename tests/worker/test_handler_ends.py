@@ -18,7 +18,7 @@ from grns import testing
 from grns.errors import InvalidInputError, TaskEndedError
 from grns.postgres.database import Database
 from grns.worker.handler_runner import is_final
-from grns.worker.pool import AttemptEnd
+from grns.worker.hooks import AttemptEnd
 
 pool = grns.Pool("ends")
 

@@ -20,8 +20,9 @@ from grns.postgres.database import Database
 from grns.settings import load
 from grns.worker.context import Context
 from grns.worker.handler_runner import HandlerRunner
+from grns.worker.hooks import AttemptEnd
 from grns.worker.leases import Lease
-from grns.worker.pool import AttemptEnd, Pool
+from grns.worker.pool import Pool
 from tests.support.store import forged
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from grns.diagnose.explain.cause import Cause
 from grns.diagnose.explain.history import HistoryStep, story
+from grns.diagnose.explain.limited import limited
 from grns.diagnose.explain.phrases import because, clock, counted, failure, short
 from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
 from grns.diagnose.explain.snapshot import HoldSeen, NeedSeen, TaskSnapshot
@@ -128,7 +129,7 @@ def _waiting(seen: TaskSnapshot) -> list[Cause]:
         sentence = f"paused by {pause.paused_by} at {at}{because(pause.reason)}"
         return [Cause("paused", sentence, (f"grns task resume {seen.task.id}",))]
     if due is None:
-        return _needy(seen)
+        return limited(seen) if seen.task.waits_for == "limit" else _needy(seen)
     if due > seen.now:
         left = (due - seen.now).total_seconds()
         sentence = f"waiting until {clock(due, seen.now)}, for {lasted(left)} more"

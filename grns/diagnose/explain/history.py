@@ -75,6 +75,8 @@ def _queued(row: Row) -> str:
         )
     if reason == "needs_met":
         return "queued: its needs are met"
+    if reason == "admitted":
+        return "queued: there is room in its limits"
     return "queued: its time was due"
 
 
@@ -84,6 +86,8 @@ def _waiting(row: Row) -> str:
         return f"paused{_by(row)}{because(row['payload'].get('why'))}"
     if reason == "resumed":
         return f"resumed{_by(row)}{because(row['payload'].get('why'))}: waits again"
+    if row["payload"].get("waits_for") == "limit":
+        return _limited(row, reason)
     if row["payload"].get("waits_for") == "tasks":
         if row["version"] == 1:
             return f"submitted{_by(row)}: waits for tasks"
@@ -93,6 +97,14 @@ def _waiting(row: Row) -> str:
     if row["version"] > 1:
         return f"its needs are met: due at {_moment(row, 'next_attempt_at')}"
     return f"submitted{_by(row)} with a delay: due at {_moment(row, 'next_attempt_at')}"
+
+
+def _limited(row: Row, reason: str | None) -> str:
+    if reason == "redriven":
+        return f"redriven{_by(row)}{because(row['payload'].get('why'))}: waits for room in its limits"
+    if row["version"] == 1:
+        return f"submitted{_by(row)}: waits for room in its limits"
+    return "waits for room in its limits"
 
 
 def _command(row: Row) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import datetime
 from typing import Any
 
 from grns.diagnose.explain.snapshot import (
     Ahead,
     HoldSeen,
     IssueSeen,
+    LimitSeen,
     NeedSeen,
     NeedsSeen,
     Owner,
@@ -21,6 +23,7 @@ from grns.diagnose.explain.snapshot import (
 from grns.errors import NotFoundError
 from grns.model.json import loads_stored
 from grns.model.task import Task
+from grns.model.text import lasted
 from grns.postgres.database import Database, Row, Session
 from grns.stats.issues import read_issue
 from grns.tasks import pauses as pause
@@ -58,6 +61,7 @@ async def read_situation(
         pauses=[_pause(one) for one in paused if one.task_type in (None, task.task_type)],
         needs=_needs(row),
         task_pause=_task_pause(row),
+        limits=_limits(row),
         ahead=Ahead(min(row["ahead"], _MOST_COUNTED), row["ahead"] > _MOST_COUNTED),
         lock=_lock(row),
         issue=await _issue(database, task),
@@ -84,6 +88,20 @@ def _needs(row: Row) -> NeedsSeen | None:
     if row["held_by"] is not None:
         hold = HoldSeen(row["held_by"], row["held_at"], row["held_actor"], row["held_reason"])
     return NeedsSeen(row["needs_open"], row["needs_met"], row["needs_required"], unmet, hold)
+
+
+def _limits(row: Row) -> list[LimitSeen]:
+    found = []
+    for one in loads_stored(row["limits_seen"]) or ():
+        rate = None if one["rate_count"] is None else f"{one['rate_count']} in {lasted(one['rate_seconds'])}"
+        paused_at = None if one["paused_at"] is None else datetime.fromisoformat(one["paused_at"])
+        found.append(
+            LimitSeen(
+                one["key"], one["max_tasks"], rate, one["held"], row["limited_ahead"], paused_at,
+                one["paused_by"], one["reason"],
+            )
+        )  # fmt: skip
+    return found
 
 
 def _task_pause(row: Row) -> TaskPauseSeen | None:

@@ -135,6 +135,25 @@ class HoldSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitSeen:
+    """A key under which a task falls: how many of it are queued or running, and wait before the task."""
+
+    key: str
+    max_tasks: int | None
+    rate: str | None
+    held: int
+    ahead: int
+    paused_at: datetime | None = None
+    paused_by: str | None = None
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the limit."""
+        return self.key.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
 class NeedsSeen:
     """What a task needs: how much is open, met and required, and the first few that are not met."""
 
@@ -169,6 +188,7 @@ class TaskSnapshot:
     history: Sequence[Mapping[str, Any]] = ()
     needs: NeedsSeen | None = None
     task_pause: TaskPauseSeen | None = None
+    limits: Sequence[LimitSeen] = ()
 
     def since(self, moment: datetime | None) -> float:
         """Return the seconds from a moment until now; 0 where there is none."""

@@ -22,6 +22,26 @@ select now() as now,
         left join grns.tasks n on n.id = e.needs
         left join grns.workflows k on k.id = e.needs
     )::text as needs,
+    case when t.waits_for = 'limit' then (
+        select json_agg(json_build_object('key', k.key, 'max_tasks', l.max_tasks, 'rate_count', l.rate_count,
+            'rate_seconds', l.rate_seconds, 'paused_at', l.paused_at, 'paused_by', l.paused_by,
+            'reason', l.pause_reason, 'held', (
+                select count(*) from grns.tasks o
+                where o.limits is not null and (o.queued_at is not null or o.lease_until is not null)
+                    and o.workspace = t.workspace and k.key = any(o.limits)
+            )))
+        from unnest(t.limits) as k (key)
+        left join grns.limits l on l.workspace = t.workspace and l.name = split_part(k.key, ':', 1)
+    ) end::text as limits_seen,
+    case when t.waits_for = 'limit' then (
+        select count(*)
+        from (
+            select from grns.tasks o
+            where o.waits_for = 'limit' and o.workspace = t.workspace and o.limits = t.limits
+                and (o.priority, o.id) < (t.priority, t.id)
+            limit $3
+        ) as b
+    ) end as limited_ahead,
     w.open as needs_open, w.met as needs_met, w.required as needs_required,
     z.paused_at as task_paused_at, z.paused_by as task_paused_by, z.reason as task_pause_reason,
     f.id as held_by, f.paused_at as held_at, f.paused_by as held_actor, f.pause_reason as held_reason,
