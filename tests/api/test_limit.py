@@ -34,6 +34,7 @@ async def test_limit_from_its_creation_to_its_end(local: httpx2.AsyncClient, sha
             await local.post(f"{PREFIX}/tasks", json={"task_type": "noop", "payload": {"tenant_id": "acme"}}),
             [201],
         )
+    task = good(await local.get(f"{PREFIX}/tasks/{task['id']}"))
     assert (task["status"], task["waits_for"], task["limits"]) == ("waiting", "limit", ["tenant:acme"])
     await admit(shared)
     page = good(await local.get(f"{PREFIX}/tasks?filter=status:queued"))
