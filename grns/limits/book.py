@@ -120,8 +120,8 @@ class _Known:
 class AdmissionBook:
     """All tasks that take room, and the first of those that wait for it.
 
-    Its keeper tells it of each task as Postgres has it, asks for tasks to queue, and makes a new one whenever
-    it may be wrong. `now` is the database's time in seconds.
+    The admitter tells it of each task as Postgres has it, asks for tasks to queue, and makes a new one each
+    time it may be wrong. `now` is the database's time in seconds.
     """
 
     now: float
@@ -276,7 +276,7 @@ class AdmissionBook:
         }
 
     def forget_idle(self) -> list[Place]:
-        """Forget lines and keys that nothing uses, and return the keys: whoever needs one finds it full."""
+        """Forget lines and keys that nothing uses, and return the keys: a task that needs one finds it full."""
         used = {id(known.line) for known in self._tasks.values()}
         for name, line in list(self._lines.items()):
             if line.last is None and id(line) not in used:

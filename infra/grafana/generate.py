@@ -98,7 +98,12 @@ POOLS = Dashboard(
             of=r.LAPSED_OLDEST,
         ),
         chart("Claimed from Postgres directly", rate(r.POLL_CLAIMS, legend="tasks"), of=r.POLL_CLAIMS),
-        chart("Queued because they were due", rate(r.PROMOTIONS, legend="tasks"), of=r.PROMOTIONS),
+        chart(
+            "Queued because they were due, or admitted",
+            rate(r.PROMOTIONS, legend="due"),
+            rate(r.ADMISSIONS, legend="admitted by limits"),
+            of=r.PROMOTIONS,
+        ),
         chart("Schedules", rate(r.SCHEDULE_DECISIONS, "outcome"), of=r.SCHEDULE_DECISIONS),
     ],
     [(r.QUEUE_OLDEST, "workspace")],

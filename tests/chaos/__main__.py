@@ -24,6 +24,7 @@ from grns.maintenance.consistency import ConsistencyCheck
 from grns.postgres.database import Database
 from tests.chaos.checker import Checker, Report
 from tests.chaos.graphs import resume_all
+from tests.chaos.limits import put_limits
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.schedules import pause_all, put_all
 from tests.chaos.services import check_services
@@ -66,6 +67,7 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
     try:
         await stage.start()
         await put_all(stage.postgres.url)
+        await put_limits(stage.postgres.url)
         witness.start()
         seconds = await _blow(stage, nemesis, options, console)
         drained = await _drain(stage, console)
@@ -179,7 +181,8 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: Co
     console.print(f"{report.tasks:,} tasks: {states}")
     console.print(f"{report.executions:,} executions, {report.events:,} events and dead letters in the log")
     console.print(
-        f"{report.needy:,} tasks and workflows that need others, {report.ticks:,} times of schedules"
+        f"{report.needy:,} tasks and workflows that need others, {report.ticks:,} times of schedules,"
+        f" {report.limited:,} tasks under limits"
     )
     operations = ", ".join(f"{count:,} {state}" for state, count in report.operations.items()) or "none"
     console.print(f"bulk operations: {operations}; messages sent to a webhook: {report.deliveries:,}")
@@ -226,6 +229,7 @@ def _write(
         "events": report.events,
         "tasks_and_workflows_that_need_others": report.needy,
         "times_of_schedules": report.ticks,
+        "tasks_under_limits": report.limited,
         "operations": dict(report.operations),
         "messages_sent_to_a_webhook": report.deliveries,
         "taken_away_and_explained": dict(report.repeated),

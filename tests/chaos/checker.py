@@ -18,6 +18,7 @@ from tests.chaos.graphs import BY_NEEDS, Graphs
 from tests.chaos.handed_in import HandedIn, read_handed_in
 from tests.chaos.harm import OVER_HTTP, Harms
 from tests.chaos.http_worker import POOL
+from tests.chaos.limits import Limited
 from tests.chaos.operator import PARKED
 from tests.chaos.schedules import KEY, Schedules
 
@@ -32,6 +33,7 @@ VIOLATIONS = {
     "effect": "a transaction's effects that are not there exactly once",
     "needs": "run before its needs were met, or ended against them, or needs not as their tasks have ended",
     "schedule": "a time that was due and not decided once, or whose task is not there once",
+    "limit": "more of a key at once, or in a time, than its limits allow, or queued without its admitter",
     "attempts": "attempted more often than it may be",
     "unclaimed run": "run without a claim in the log",
     "missing event": "in the log, and not seen on the bus",
@@ -122,6 +124,7 @@ class Report:
     deliveries: int = 0
     needy: int = 0
     ticks: int = 0
+    limited: int = 0
     operations: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
     violations: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in VIOLATIONS})
@@ -164,6 +167,7 @@ class Checker:
         self._agents: dict[str, int] = {}
         self.graphs = Graphs()
         self.schedules = Schedules()
+        self.limited = Limited()
 
     async def check(self, url: str) -> Report:
         """Read everything, and say what is wrong."""
@@ -196,6 +200,8 @@ class Checker:
             self.report.found("needs", detail)
         for detail in self.schedules.judge(self._tasks):
             self.report.found("schedule", detail)
+        for detail in self.limited.judge(self._tasks, self._log):
+            self.report.found("limit", detail)
         for place in sorted(self._directory.glob("scheduler-*.log")):
             for line in place.read_text().splitlines():
                 if '"waits_repaired"' in line:
@@ -218,6 +224,7 @@ class Checker:
                 self._ledger[row["task_id"]].append(row["attempt"])
         await self.graphs.read(connection)
         await self.schedules.read(connection)
+        await self.limited.read(connection)
         counts = await connection.fetch(_COUNTS)
         self._counts = {(row["task_type"], row["status"]): row["count"] for row in counts}
         agents = await connection.fetch("select agent_id, agent_type, pid from grns.agents")
@@ -229,6 +236,7 @@ class Checker:
         self.report.events = len(self._messages)
         self.report.needy = len(self.graphs.waits)
         self.report.ticks = self.schedules.decided
+        self.report.limited = len(self.limited.keys)
         self.report.states.update(row["status"] for row in self._tasks.values())
 
     def _read_stage(self) -> None:

@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.chaos.checker import Checker, Report
+from tests.chaos.limits import put_limits
 from tests.chaos.moments import ACTIONS, HITS, MOMENTS, Moment
 from tests.chaos.schedules import pause_all, put_all
 from tests.chaos.show import progress_on, show_violations, violations
@@ -217,6 +218,7 @@ class Campaign:
             async with self._starting:  # a lease does not survive dozens of processes that start at once
                 await stage.start()
             await put_all(stage.postgres.url)
+            await put_limits(stage.postgres.url)
             tried = Range(stage, self._chance)
             while self._left:
                 case = self._left.popleft()

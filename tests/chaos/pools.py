@@ -29,6 +29,10 @@ def _note(what: str, task: grns.Context) -> None:
 @pool.task("steady", max_attempts=8)
 async def steady(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
     """Take a little time, and fail as often as the submitter says."""
+    return await _steady(task, payload)
+
+
+async def _steady(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
     _note("begin", task)
     try:
         await asyncio.sleep(random.expovariate(1 / payload["seconds"]) if payload["seconds"] else 0)
@@ -40,6 +44,12 @@ async def steady(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
         raise grns.Retry("drawn so", after=random.random())
     _note("end", task)
     return {"number": payload["number"], "attempt": task.attempt}
+
+
+@pool.task("limited", max_attempts=8)
+async def limited(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
+    """Do what `steady` does, in little time: its tenant has one at a time."""
+    return await _steady(task, {**payload, "seconds": min(0.05, payload["seconds"])})
 
 
 @pool.task("thread", max_attempts=8)

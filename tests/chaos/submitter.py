@@ -30,8 +30,9 @@ from grns.errors import GrnsError, OutcomeUnknownError, UnavailableError
 from tests.chaos import strangers
 from tests.chaos.http_worker import POOL
 from tests.chaos.journal import Journal
+from tests.chaos.limits import LIMITED, tenant_of
 
-_KINDS = ("steady", "steady", "steady", "steady", "thread", "ledger", "doomed")
+_KINDS = ("steady", "steady", "steady", "steady", "thread", "ledger", "doomed", LIMITED)
 _AGENT_TYPES = ("worker", "worker", "scout") * 4 + (POOL,) * ("GRNS_CHAOS_URL" in os.environ)
 _PATIENCE_SECONDS = 10.0
 _ANSWER_SECONDS = 5.0
@@ -45,7 +46,8 @@ _CANCELLED = float(os.environ.get("GRNS_CHAOS_CANCELLED", "0.01"))
 
 def draw(number: int) -> dict[str, Any]:
     """Return what one task is to be: mostly quick, sometimes slow, late, failing or urgent."""
-    payload = {"number": number, "seconds": random.choice((0.0, 0.0, 0.05, 0.5, 3.0))}
+    payload: dict[str, Any] = {"number": number, "seconds": random.choice((0.0, 0.0, 0.05, 0.5, 3.0))}
+    payload["tenant"] = tenant_of(number)
     if random.random() < 0.1:
         payload["failing"] = 0.5
     agent_type = random.choice(_AGENT_TYPES)

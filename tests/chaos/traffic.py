@@ -19,6 +19,7 @@ from grns.model import subjects
 from grns.postgres.statements import statement
 from tests.chaos import strangers
 from tests.chaos.journal import Journal
+from tests.chaos.limits import LIMITED, tenant_of
 from tests.chaos.stage import Seat, Stage
 from tests.support.harness import eventually
 
@@ -26,7 +27,7 @@ _PER_SECOND = 15.0
 _SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4)"
 _SUBMIT_NEEDY = "select task_id from grns.submit_graph($1)"
 _NEEDY = 0.25
-_KINDS = ("steady", "steady", "ledger", "doomed", "thread")
+_KINDS = ("steady", "steady", "ledger", "doomed", "thread", LIMITED)
 _MANY = 8
 # How long its handlers are at work, on average, in seconds; some moments come only while many are.
 _USUAL, _LONG, _LONGER = 0.05, 2.5, 6.0
@@ -40,6 +41,7 @@ _LAST_PARTITION = "select name from grns.log_partitions order by lower_seq desc 
 _LEADER = "select owner from grns.leases where name = $1"
 # The lease of which services of two seats only one works at a time.
 _LEASES = {"relay": "relay", "scheduler": "follower"}
+_ADMITTER = "admitter"
 _PASSING = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error)
 
 
@@ -61,6 +63,7 @@ class Traffic:
             "long tasks": self._nothing,
             "dead workers": self._kill_workers,
             "the lead": self._hand_over,
+            "the lead of limits": self._hand_over_limits,
             "the lead for once": self._lead_and_end,
             "replays": self._replay,
             "lost streams": self._lose_streams,
@@ -121,7 +124,7 @@ class Traffic:
         self._journal.note("try", key=key, type=kind, number=number)
         return {
             "task_type": kind,
-            "payload": {"number": number, "seconds": seconds},
+            "payload": {"number": number, "seconds": seconds, "tenant": tenant_of(number)},
             "agent_type": self._chance.choice(("worker", "worker", "scout")),
             "idempotency_key": key,
         }
@@ -185,11 +188,14 @@ class Traffic:
         self._stage.note_hit("a worker is asked to end", seat.name)
         seat.send(signal.SIGTERM)
 
-    async def _hand_over(self, seat: Seat) -> None:
+    async def _hand_over_limits(self, seat: Seat) -> None:
+        await self._hand_over(seat, _ADMITTER)
+
+    async def _hand_over(self, seat: Seat, lease: str = "") -> None:
         """Let any other one of its role that leads hand the lead over."""
         while True:
             await asyncio.sleep(2.0)
-            owner = await self._ask(_LEADER, _LEASES[seat.role]) or ""
+            owner = await self._ask(_LEADER, lease or _LEASES[seat.role]) or ""
             for other in self._stage.of(seat.role):
                 if other is not seat and _leads(other, owner):
                     other.send(signal.SIGTERM)

@@ -72,8 +72,13 @@ def test_what_succeeded_stays() -> None:
 
 def test_no_transition_stands_there_twice() -> None:
     assert len(set(ids)) == len(ids)
-    # Tasks, then time; what it waited for, and a pause.
-    assert {row.by for row in TRANSITIONS if row.source == row.target} == {"follow", "pause", "resume"}
+    # Tasks, then time; time, then room in its limits; what it waited for, and a pause.
+    assert {row.by for row in TRANSITIONS if row.source == row.target} == {
+        "follow",
+        "promote",
+        "pause",
+        "resume",
+    }
 
 
 @pytest.mark.parametrize("row", TRANSITIONS, ids=ids)

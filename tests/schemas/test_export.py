@@ -88,6 +88,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         for word in ("created", "changed", "paused", "resumed", "deleted")
     },
     **{
+        f"evt.limit.{word}": ACTOR | {"limit": "tenant", "max_tasks": 5, "rate": "500/1m", "burst": 10}
+        for word in ("created", "changed", "paused", "resumed", "deleted")
+    },
+    **{
         f"evt.schedule.{word}": {
             "schedule": "daily",
             "due_at": "2026-01-31T09:00:00Z",

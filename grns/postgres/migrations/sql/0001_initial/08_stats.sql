@@ -1,5 +1,5 @@
 -- Stats and issues.
--- The fingerprint of a failure that has no message: as grns/model/fingerprint.py makes it.
+-- The fingerprint of a failure that has no message: as grns/model/failure.py makes it.
 create function grns.fingerprint(task_type text, error_class text) returns text language sql stable as $$
     select left(encode(sha256(convert_to(task_type || chr(31) || error_class || chr(31), 'UTF8')), 'hex'), 16)
 $$;
