@@ -238,6 +238,29 @@ MUTANTS = (
         "tests/schedules/test_scheduler.py::test_what_was_missed_is_one_row",
     ),
     Mutant(
+        "a limit that counts only what runs", "tests", ("== ['gr-",),
+        (Edit("grns/limits/book.py", 'held = (after in ("queued", "running")) - (before in ("queued", "running"))',
+              'held = (after == "running") - (before == "running")'),),
+        "tests/limits/test_book.py::test_as_many_are_admitted_as_may_run_at_once",
+    ),
+    Mutant(
+        "a limit whose rate costs nothing", "tests", ("assert",),
+        (Edit("grns/limits/book.py", "self._key(place).change(1, 1, self.now)\n                self._key(place).tokens -= 1",
+              "self._key(place).change(1, 1, self.now)"),),
+        "tests/limits/test_book.py::test_a_rate_bounds_how_many_begin",
+    ),
+    Mutant(
+        "limits that a leader of before still keeps", "tests", ("DID NOT RAISE",),
+        (_sql("follow_limits", "l.epoch = $1", "l.epoch >= $1"), _sql("admit_tasks", "l.epoch = $1", "l.epoch >= $1")),
+        "tests/limits/test_admitter.py::test_leader_that_loses_the_lead_before_its_write_admits_nothing",
+    ),
+    Mutant(
+        "a retry under limits that a worker claims", "tests", ("== 'not_due'",),
+        (_sql("explain_unclaimed", "(t.status = 'retry_wait' and t.limits is not null)", "false"),
+         _sql("claim", " and (t.status = 'queued' or t.limits is null)", "")),
+        "tests/limits/test_admitter.py::test_retry_that_is_due_waits_to_be_admitted_again",
+    ),
+    Mutant(
         "answers of a batch that slip by one", "storm", ("wrong outcome", "stale write"),
         (Edit("grns/worker/finishes.py", "[finish.outcome.result for finish in finishes],",
               "[finish.outcome.result for finish in [*finishes[1:], finishes[0]]],"),),

@@ -1,10 +1,10 @@
-"""`make model`: every interleaving of two tasks, two workers, two attempts and two faults, of a relay, and of
-a follower.
+"""`make model`: every interleaving of two tasks, two workers, two attempts and two faults, of a relay, of
+a follower, and of an admitter.
 
 Attempts succeed or ask for a retry; faults are crashes, lost acks, redeliveries, leases that run out and the
 broker's loss. Faults of the relay are refusals, lost answers, late arrivals and crashes; those of the
-follower are crashes, another leader and rows that are read again. Release, cancel and
-redrive are in the walks that `test_model_walks.py` takes on Postgres.
+follower and the admitter are crashes, another leader, rows that are read again and leases that run
+out. Release, cancel and redrive are in the walks that `test_model_walks.py` takes on Postgres.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.interleavings.admitter import AdmitterRules, admitter_model, begin_admitter
 from tests.interleavings.explore import Exploration, Model, State, explore
 from tests.interleavings.follower import FollowerRules, begin_follower, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.row import Violation
-from tests.interleavings.variants import FOLLOWER_VARIANTS, RELAY_VARIANTS, VARIANTS, find
+from tests.interleavings.variants import ADMITTER_VARIANTS, FOLLOWER_VARIANTS, RELAY_VARIANTS, VARIANTS, find
 from tests.interleavings.world import Rules, begin, model
 
 _WORLDS = "{task.description}: {task.completed:,} worlds, {task.fields[steps]:,} steps"
@@ -42,6 +43,10 @@ def main() -> int:
         for counts in ((3, 1, 1, 1), (4, 1, 0, 0)):
             title = "a follower, {} tasks, {} redrive, {} lock of another session, {} faults".format(*counts)
             _explore(console, title, begin_follower(*counts), follower_model(FollowerRules()))
+        for count, retries, locks in ((2, 2, 1), (3, 0, 1)):
+            title = f"an admitter, {count} tasks, {retries} retries, {locks} lock of another session, 1 fault"
+            admission = begin_admitter(count, retries=retries, cancels=0, locks=locks, faults=1)
+            _explore(console, title, admission, admitter_model(AdmitterRules()))
     except Violation as error:
         console.print(f"violated: {error}", markup=False)
         return 1
@@ -67,7 +72,7 @@ def _explore(console: Console, title: str, start: State, rules: Model[State]) ->
 
 def _show_variants(console: Console) -> int:
     table = Table("built wrongly", "steps", "what the model finds")
-    names = VARIANTS | RELAY_VARIANTS | FOLLOWER_VARIANTS
+    names = VARIANTS | RELAY_VARIANTS | FOLLOWER_VARIANTS | ADMITTER_VARIANTS
     found = {variant: find(variant) for variant in names}
     for variant, way in found.items():
         table.add_row(names[variant], str(len(way) - 2), "\n".join(way[:-1]) if way else "NOTHING")

@@ -7,11 +7,12 @@ import dataclasses
 import pytest
 
 from grns.model.outcome import Verb
+from tests.interleavings.admitter import AdmitterRules, admitter_model, begin_admitter
 from tests.interleavings.explore import explore
 from tests.interleavings.follower import FollowerRules, begin_follower, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.row import Violation, claim, finish, reap, submit
-from tests.interleavings.variants import FOLLOWER_VARIANTS, RELAY_VARIANTS, VARIANTS, find
+from tests.interleavings.variants import ADMITTER_VARIANTS, FOLLOWER_VARIANTS, RELAY_VARIANTS, VARIANTS, find
 from tests.interleavings.world import Rules, begin, model
 
 
@@ -43,6 +44,14 @@ def test_each_task_is_queued_or_cancelled_as_its_needs_end(redrives: int, locks:
     assert seen.ends > 2
 
 
+@pytest.mark.parametrize(("retries", "cancels", "locks", "faults"), [(1, 0, 0, 1), (0, 1, 1, 0)])
+def test_one_task_of_a_key_is_queued_or_running(retries: int, cancels: int, locks: int, faults: int) -> None:
+    start = begin_admitter(2, retries=retries, cancels=cancels, locks=locks, faults=faults)
+    seen = explore(start, admitter_model(AdmitterRules()))
+    assert seen.worlds > 5000
+    assert seen.ends > 2
+
+
 @pytest.mark.parametrize(
     ("variant", "violated", "at_most"),
     [
@@ -63,6 +72,12 @@ def test_each_task_is_queued_or_cancelled_as_its_needs_end(redrives: int, locks:
         ("counts_turned", "task 2 is queued, and task 1, which it needs, is queued", 8),
         ("guards_cursor", "task 2 is queued, and task 1, which it needs, is failed", 12),
         ("brings_back", "not all is done", 13),
+        ("guards_epoch", "two of a key are queued or running", 10),
+        ("reads_cursor_first", "not all is done", 8),
+        ("reads_gaps", "not all is done", 14),
+        ("counts_queued", "two of a key are queued or running", 8),
+        ("keeps_left", "not all is done", 15),
+        ("retries_wait", "two of a key are queued or running", 14),
     ],
 )
 def test_what_is_built_wrongly_is_found_by_the_shortest_way(
@@ -71,12 +86,13 @@ def test_what_is_built_wrongly_is_found_by_the_shortest_way(
     said, *steps, state = find(variant)
     assert violated in said
     assert 0 < len(steps) <= at_most
-    assert state.strip().startswith(("World(", "Relay(", "Followed("))
+    assert state.strip().startswith(("World(", "Relay(", "Followed(", "Admission("))
 
 
 def test_each_rule_has_its_variant() -> None:
-    rules = {rule.name for kind in (Rules, RelayRules, FollowerRules) for rule in dataclasses.fields(kind)}
-    assert rules - {"has_hints"} == {*VARIANTS, *RELAY_VARIANTS, *FOLLOWER_VARIANTS}
+    kinds = Rules, RelayRules, FollowerRules, AdmitterRules
+    rules = {rule.name for kind in kinds for rule in dataclasses.fields(kind)}
+    assert rules - {"has_hints"} == {*VARIANTS, *RELAY_VARIANTS, *FOLLOWER_VARIANTS, *ADMITTER_VARIANTS}
 
 
 def test_what_is_not_in_the_table_cannot_be_done() -> None:

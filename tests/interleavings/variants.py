@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.interleavings import explore as exploration
+from tests.interleavings.admitter import AdmitterRules, admitter_model, begin_admitter
 from tests.interleavings.follower import Followed, FollowerRules, begin_follower, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.world import Rules, begin, model
@@ -33,6 +34,14 @@ FOLLOWER_VARIANTS = {
     "guards_cursor": "a follower that writes though it was overtaken",
     "brings_back": "what was cancelled for a need stays so when that is redriven",
 }
+ADMITTER_VARIANTS = {
+    "guards_epoch": "an admitter whose statement counts though another one leads",
+    "reads_cursor_first": "an admitter that reads the tasks, and then where the log is",
+    "reads_gaps": "an admitter that never reads a row that commits after a later one",
+    "counts_queued": "an admitter that counts only what runs",
+    "keeps_left": "an admitter that forgets a task that was locked",
+    "retries_wait": "a retry that is queued without the admitter",
+}
 # Before what is read again says something else than the row.
 _REDRIVEN = (
     "task 1 is written as failed", "task 1 is committed as failed", "task 1 is redriven",
@@ -45,10 +54,13 @@ def find(variant: str) -> list[str]:
     """Return what is violated, by which steps, and the state then; nothing where nothing is found."""
     if variant in FOLLOWER_VARIANTS:
         return exploration.find(_start(variant), follower_model(FollowerRules(**{variant: False})))
+    if variant in ADMITTER_VARIANTS:
+        start = begin_admitter(2, retries=1, cancels=0, locks=1, faults=1)
+        return exploration.find(start, admitter_model(AdmitterRules(**{variant: False})))
     if variant in RELAY_VARIANTS:
         return exploration.find(begin_relay((0, 1, 0), faults=2), relay_model(RelayRules(**{variant: False})))
-    start = begin(tasks=1, workers=1, attempts=2, faults=2)
-    return exploration.find(start, model(Rules(**{variant: False})))
+    world = begin(tasks=1, workers=1, attempts=2, faults=2)
+    return exploration.find(world, model(Rules(**{variant: False})))
 
 
 def _start(variant: str) -> Followed:
