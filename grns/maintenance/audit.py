@@ -28,9 +28,11 @@ INVARIANTS = {
     "unpromoted": "what is due is queued",
     "unrelayed": "what is logged is published",
     "unfollowed": "what waits for tasks waits for some that have not ended",
+    "unadmitted": "what waits for room in its limits has an admitter",
+    "over_limit": "no more tasks of a key are queued or running than its limit allows",
 }
 # Those that ask what should have gone on by now; the others ask what has been written.
-OF_NOW = ("undelivered", "unreaped", "unpromoted", "unrelayed", "unfollowed")
+OF_NOW = ("undelivered", "unreaped", "unpromoted", "unrelayed", "unfollowed", "unadmitted", "over_limit")
 _MOST_LATE = 1000
 # Commands may be lost; fallback polling, which finds their tasks, pauses for 10 s at most.
 _IDLE_SECONDS = 30.0

@@ -30,6 +30,7 @@ from grns.web import (
     event,
     issue,
     key,
+    limit,
     login,
     message,
     operation,
@@ -52,8 +53,8 @@ from grns.web.templating import STATIC, STATIC_PATH, Assets
 PAGES: tuple[WebPage, ...] = tuple(
     page
     for module in (
-        overview, issue, operation, workflow, schedule, task_list, task, pool, event, message, webhook, key,
-        system, login,
+        overview, issue, operation, workflow, schedule, limit, task_list, task, pool, event, message, webhook,
+        key, system, login,
     )
     for page in module.pages
 )  # fmt: skip

@@ -149,7 +149,7 @@ async def _theirs(database: Database) -> dict[str, str]:
     await database.run("submit_graph", graph, THEIRS, ACTOR, '{"name": "theirs"}')
     (workflow,) = await fetch(database, "select id from grns.workflows where workspace = $1", THEIRS)
     return {
-        "workflow_id": workflow["id"], "schedule": "theirs",
+        "workflow_id": workflow["id"], "schedule": "theirs", "limit": "theirs",
         "task_id": task_id, "message_id": str(letters[0]["id"]), "fingerprint": "beef",
         "number": str(made.id), "agent_type": "worker", "key_id": key.id, "name": "theirs",
         "webhook_id": webhook.id, "seq": str(seq),

@@ -29,6 +29,7 @@ from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import InvariantViolated
 from grns.telemetry.signal import Signal
 from grns.worker import registry as agent
+from tests.support.admitters import admit, put_limit
 from tests.support.harness import eventually, is_relayed, manage, submit
 from tests.support.store import (
     OTHER_WORKER,
@@ -314,12 +315,24 @@ async def unfollowed_for_long(database: Database) -> str:
     return child
 
 
+async def unadmitted_for_long(database: Database) -> str:
+    """Let a task wait for room in its limit, and nobody admit it for an hour."""
+    await put_limit(database, max_tasks=1)
+    await submit(database)
+    await admit(database)
+    waiting = (await submit(database)).id
+    await fetch(database, "update grns.tasks set updated_at = now() - interval '1 h' where id = $1", waiting)
+    await fetch(database, "update grns.leases set until = now() - interval '1 h' where name = 'admitter'")
+    return waiting
+
+
 LATE: dict[str, tuple[Callable[[Database], Awaitable[str]], int]] = {
     "undelivered": (queued_for_long, 1),
     "unreaped": (expired_for_long, 1),
     "unpromoted": (due_for_long, 1),
     "unrelayed": (unpublished_for_long, 2),
     "unfollowed": (unfollowed_for_long, 1),
+    "unadmitted": (unadmitted_for_long, 1),
 }
 
 
@@ -333,8 +346,22 @@ async def test_what_is_stuck_is_found(shared: Database, invariant: str) -> None:
     assert not (await found(shared, stuck_after_seconds=7200.0)).counts
 
 
+async def test_more_of_a_key_than_its_limit_allows_is_found(shared: Database) -> None:
+    await put_limit(shared, max_tasks=2)
+    await fetch(shared, "update grns.limits set updated_at = now() - interval '1 h'")
+    first, _second = (await submit(shared)).id, (await submit(shared)).id
+    await admit(shared)
+    assert not (await found(shared)).counts
+    await fetch(shared, "update grns.limits set max_tasks = 1")
+    inspection = await found(shared)
+    assert dict(inspection.counts) == {"over_limit": 1}
+    assert inspection.findings[0].task_id == first
+    await fetch(shared, "update grns.limits set updated_at = now()")
+    assert not (await found(shared)).counts, "they were admitted by what was allowed before"
+
+
 def test_each_invariant_has_a_test() -> None:
-    assert {*WOUNDS, *LATE, "owner"} == set(INVARIANTS)
+    assert {*WOUNDS, *LATE, "owner", "over_limit"} == set(INVARIANTS)
 
 
 # ---------------------------------------------------------------- grns admin verify

@@ -33,6 +33,7 @@ from grns.web.app import POLICY, make_site
 from grns.web.authentication import COOKIE
 from grns.webhooks.service import create_webhook, ping_webhook
 from grns.worker import registry as agent
+from tests.support.admitters import put_limit
 from tests.support.aggregators import begin_here, count_all
 from tests.support.api import HERE, Door
 from tests.support.harness import submit
@@ -293,6 +294,7 @@ class Furnished:
     seq: int
     workflow: str
     schedule: str
+    limit: str
 
     @property
     def places(self) -> list[str]:
@@ -302,7 +304,7 @@ class Furnished:
             f"/tasks/{self.dead}/edit", f"/messages/{self.message}", f"/operations/{self.operation}",
             f"/issues/{self.fingerprint}", "/pools/worker", f"/webhooks/{self.webhook}",
             f"/webhooks/{self.webhook}/deliveries/{self.seq}", f"/workflows/{self.workflow}",
-            f"/schedules/{self.schedule}",
+            f"/schedules/{self.schedule}", f"/limits/{self.limit}",
         ]  # fmt: skip
 
 
@@ -364,6 +366,9 @@ async def furnish(database: Database) -> Furnished:
     ((workflow,),) = await fetch(database, "select id from grns.workflows where workspace = 'default'")
     spec = schedule_spec(name="daily", task_type="fetch", agent_type="worker", cron="0 9 * * *")
     await put(database, spec, workspace="default", actor=ACTOR, limits=Limits())
+    await put_limit(database, "tenant", agent_type="letters", key="tenant", max_tasks=1)
+    for tenant in ("a", "a", "b"):
+        await submit(database, payload={"tenant": tenant}, agent_type="letters")
     await count_all(database)
     (issue,) = await fetch(database, "select fingerprint from grns.issues where workspace = 'default'")
     return Furnished(
@@ -378,6 +383,7 @@ async def furnish(database: Database) -> Furnished:
         seq,
         workflow,
         spec.name,
+        "tenant",
     )
 
 

@@ -126,7 +126,7 @@ async def test_an_edit_that_makes_no_sense_says_why(
     assert words in shown.root.text
 
 
-# ---------------------------------------------------------------- workflows and schedules
+# ---------------------------------------------------------------- workflows, schedules and limits
 
 
 async def test_a_workflow_is_paused_cancelled_and_redriven(guest: Browser, shared: Database) -> None:
@@ -148,6 +148,20 @@ async def test_a_schedule_is_paused_and_resumed(guest: Browser, shared: Database
     assert "Resumed" in told(await guest.send(at, f"{at}/resume"))
     assert "was submitted" in told(await guest.send(at, f"{at}/run"))
     assert "has not ended" in told(await guest.send(at, f"{at}/run"))
+
+
+async def test_a_limit_shows_its_keys_and_is_paused_and_resumed(guest: Browser, shared: Database) -> None:
+    at = f"/limits/{(await furnish(shared)).limit}"
+    rows = [
+        [cell.text.strip() for cell in row.all("td")][:3] for row in (await guest.open(at)).root.all("tr")
+    ]
+    assert rows == [[], ["2", "0", "0"], ["1", "0", "0"]]
+    assert "no task that waits for room" in told(
+        await guest.send(at, f"{at}/pause", reason="the disk is full")
+    )
+    assert "the disk is full" in (await guest.open(at)).root.text
+    assert "Resumed" in told(await guest.send(at, f"{at}/resume"))
+    assert "letters" in (await guest.open("/limits")).root.text
 
 
 # ---------------------------------------------------------------- many tasks

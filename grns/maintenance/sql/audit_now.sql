@@ -88,6 +88,24 @@ where t.updated_at < l.since
 order by t.id
 limit $2)
 union all
+(select t.id, 'unadmitted', 'it waits for room in ' || array_to_string(t.limits, ', ') || ', and no admitter works since ' || a.until
+from late l
+join grns.leases a on a.name = 'admitter' and a.until < l.since
+cross join lateral (
+    select o.id, o.limits, o.updated_at from grns.tasks o where o.waits_for = 'limit' order by o.workspace, o.limits limit $2
+) as t
+where t.updated_at < l.since)
+union all
+(select min(t.id), 'over_limit', k.key || ' has ' || count(*) || ' tasks queued or running, and may have ' || l.max_tasks
+from grns.tasks t
+cross join lateral unnest(t.limits) as k (key)
+join grns.limits l on l.workspace = t.workspace and l.name = split_part(k.key, ':', 1)
+where t.limits is not null and (t.queued_at is not null or t.lease_until is not null)
+    and t.created_at > l.updated_at + interval '1 minute'  -- others were admitted by what was allowed before
+group by t.workspace, k.key, l.max_tasks
+having count(*) > l.max_tasks
+limit $2)
+union all
 -- While a stranger's transaction keeps a number missing, most of the log beyond it is published: only what lies
 -- between is read, and of that no more than is told of. Numbers and times have one order, but for a blink.
 (select e.task_id, 'unrelayed', e.kind || ' has the number ' || e.seq || ' and is not published since ' || e.created_at
