@@ -37,8 +37,8 @@ async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
     async with ground.stage() as stage:
         stage.start("server")
         await stage.start_worker()
-        await _submit_all(stage, sizes.samples // 10, [])
-        began = await _submit_all(stage, sizes.samples, commits)
+        await submit_all(stage, sizes.samples // 10, [])
+        began = await submit_all(stage, sizes.samples, commits)
         visible = await _watch_all(stage, sizes.samples // _LOOKED_AT)
         rows = await stage.connection.fetch(_TIMES, list(began))
     _note(figures, "start", [row["started_at"] - began[row["id"]] for row in rows])
@@ -52,7 +52,7 @@ async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
             figures.note(f"latency.{name}.{place}_over_commits", over, MILLISECONDS)
 
 
-async def _submit_all(stage: Stage, count: int, commits: list[float]) -> dict[str, float]:
+async def submit_all(stage: Stage, count: int, commits: list[float]) -> dict[str, float]:
     """Submit tasks and wait for their end; returns when each submit began, by id. Time commits between."""
     mark = await stage.last_seq()
     began: dict[str, float] = {}

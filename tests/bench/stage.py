@@ -19,6 +19,7 @@ from tests.support.harness import Fleet, eventually, is_relayed, manage
 
 SLOTS = 100
 PAYLOAD = {"filling": "x" * 186}  # 200 bytes of JSON
+PayloadOf = Callable[[int], Mapping[str, Any]]
 POOL = "tests.bench.pools:pool"
 LIMIT_SECONDS = 900.0
 _LOOK_SECONDS = 0.05
@@ -30,6 +31,11 @@ _WORKERS = "select count(*) from grns.agents where stopped_at is null"
 _BARE_COMMIT = "insert into bench_commits default values"
 
 _COMMANDS = {"worker": ("worker", "start"), "server": ("server",)}
+
+
+def usual_payload(_number: int) -> Mapping[str, Any]:
+    """Return the payload of all tasks of whose payload nothing else is said."""
+    return PAYLOAD
 
 
 class Stage:
@@ -103,7 +109,7 @@ class Stage:
         self,
         count: int,
         task_type: str = "noop",
-        payload_of: Callable[[int], Mapping[str, Any]] = lambda _: PAYLOAD,
+        payload_of: PayloadOf = usual_payload,
     ) -> list[str]:
         """Submit tasks in bulk and return their ids; `payload_of` is told which one of them it is."""
         ids: list[str] = []
@@ -154,10 +160,10 @@ class Stage:
         await self.relayed()
         await self.end("relay")
 
-    async def pass_through(self, count: int) -> None:
+    async def pass_through(self, count: int, payload_of: PayloadOf = usual_payload) -> None:
         """Let tasks go the whole way."""
         mark = await self.last_seq()
-        await self.submit(count)
+        await self.submit(count, payload_of=payload_of)
         await self.finished(count, after_seq=mark, messages=4 * count)
         await self.relayed()
 

@@ -10,7 +10,7 @@ from tests.bench.figure import COUNT, MICROSECONDS, TASKS, Figures
 from tests.bench.ground import Ground
 from tests.bench.pace import Pace, read_pace
 from tests.bench.size import Sizes
-from tests.bench.stage import Stage
+from tests.bench.stage import PayloadOf, Stage, usual_payload
 
 LINES = 16
 _STEP_SECONDS = 0.1
@@ -53,7 +53,7 @@ async def begin(stage: Stage, warm: int, **environment: str) -> None:
     await stage.pass_through(warm)
 
 
-async def passed(stage: Stage, rows: int) -> Passage:
+async def passed(stage: Stage, rows: int, payload_of: PayloadOf = usual_payload) -> Passage:
     """Submit tasks, and measure until the broker has stored the last event.
 
     Its time is the broker's: the relay's cursor, which says that nothing is missing, is persisted only
@@ -61,7 +61,7 @@ async def passed(stage: Stage, rows: int) -> Passage:
     """
     mark, before = await stage.last_seq(), stage.usage()
     began = time.time()
-    await stage.pass_through(rows)
+    await stage.pass_through(rows, payload_of)
     after = stage.usage()
     _, stored_at = await stage.stored("GRNS_EVT")
     pace = await read_pace(stage.connection, mark)

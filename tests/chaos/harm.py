@@ -91,7 +91,7 @@ class Harms:
             return True
         blinks = sorted((harm.begin, harm.end) for harm in harms)
         # An HTTP worker gives up a third of a lease before its end: it has time for one renewal and one more.
-        return (pid == OVER_HTTP and bool(blinks)) or any(
+        return (self._is_over_http(pid, claimed_at) and bool(blinks)) or any(
             later - earlier <= _AGAIN_SECONDS for (_, earlier), (later, _) in pairwise(blinks)
         )
 
@@ -108,9 +108,13 @@ class Harms:
 
     def _of(self, task_id: str, pid: int, at: float) -> Iterator[Harm]:
         seats = {self._seat(pid, at), task_id, EVERYBODY}
-        if pid == OVER_HTTP or any(seat.startswith("http-worker") for seat in seats):
+        if self._is_over_http(pid, at):
             seats |= {_API, *(seat for seat in self._harms if seat.startswith("http-worker"))}
         return chain.from_iterable(self._harms[seat] for seat in seats)
+
+    def _is_over_http(self, pid: int, at: float) -> bool:
+        """Say whether it is an HTTP worker's: by its own process id, where that is known, or as grns knows it."""
+        return pid == OVER_HTTP or self._seat(pid, at).startswith("http-worker")
 
     def _seat(self, pid: int, at: float) -> str:
         """Return who had a process id at a time: they come again in the course of an hour."""

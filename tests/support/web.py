@@ -366,9 +366,9 @@ async def furnish(database: Database) -> Furnished:
     ((workflow,),) = await fetch(database, "select id from grns.workflows where workspace = 'default'")
     spec = schedule_spec(name="daily", task_type="fetch", agent_type="worker", cron="0 9 * * *")
     await put(database, spec, workspace="default", actor=ACTOR, limits=Limits())
-    await put_limit(database, "tenant", agent_type="letters", key="tenant", max_tasks=1)
+    await put_limit(database, "tenant", task_types=["import_file"], key="tenant", max_tasks=1)
     for tenant in ("a", "a", "b"):
-        await submit(database, payload={"tenant": tenant}, agent_type="letters")
+        await submit(database, "import_file", payload={"tenant": tenant})
     await count_all(database)
     (issue,) = await fetch(database, "select fingerprint from grns.issues where workspace = 'default'")
     return Furnished(

@@ -21,6 +21,7 @@ from grns.model.task import LETTERS, TERMINAL, TRANSITIONS, TaskStatus, Transiti
 from grns.postgres.database import Database, Session
 from grns.worker.claims import Claims
 from grns.worker.finishes import Finishes
+from tests.support.admitters import admit
 from tests.support.followers import begin_here, follow
 from tests.support.harness import eventually, submit
 from tests.support.operations import asked, step
@@ -201,6 +202,10 @@ def test_the_roads_lead_over_every_transition() -> None:
     seen |= {_transition("follow", source, target) for _, source, target in _FOLLOWED.values()}
     seen |= {_transition("operation", source, TaskStatus.WAITING) for source in _OPERATED.values()}
     seen |= {_transition("resume", TaskStatus.WAITING, target) for target in _RESUMED.values()}
+    seen |= {
+        _transition(statement, _status_on(road), TaskStatus.WAITING) for road, statement in _LIMITED.items()
+    }
+    seen.add(_transition("admit", TaskStatus.WAITING, TaskStatus.QUEUED))
     assert seen == {row for row in TRANSITIONS if row.source is not None}
 
 
@@ -286,6 +291,36 @@ async def test_an_operation_lets_a_task_wait_for_its_needs_once_more(shared: Dat
     assert after["waits_for"] == "tasks"
     await follow(shared)
     assert (await row_of(shared, child))["status"] == "queued", "its need is met still"
+
+
+# By what a task that falls under a limit comes to wait for room.
+_LIMITED = {
+    "waiting_due": "promote",
+    "retry_due": "promote",
+    "failed": "redrive",
+    "dead": "redrive",
+    "cancelled": "redrive",
+}
+
+
+@pytest.mark.parametrize("road", _LIMITED)
+async def test_a_task_under_limits_waits_for_room_and_is_admitted(shared: Database, road: str) -> None:
+    held = await place(shared, road)
+    task_id = held.id
+    await fetch(shared, "update grns.tasks set limits = '{tenant}' where id = $1", task_id)
+    before, old = await row_of(shared, task_id), await log_of(shared, task_id)
+    await _ACTS[_LIMITED[road]](shared, {road: held})
+    waiting, log = await row_of(shared, task_id), await log_of(shared, task_id)
+    _check_step(
+        _transition(_LIMITED[road], _status_on(road), TaskStatus.WAITING), before, waiting, log[len(old) :]
+    )
+    assert waiting["waits_for"] == "limit"
+    await admit(shared)
+    admitted, more = await row_of(shared, task_id), await log_of(shared, task_id)
+    _check_step(
+        _transition("admit", TaskStatus.WAITING, TaskStatus.QUEUED), waiting, admitted, more[len(log) :]
+    )
+    assert {row["causation_id"] for row in more[len(log) :]} == {waiting["last_message_id"]}
 
 
 # What a task was, before it was paused, and where a resume leads.

@@ -161,7 +161,7 @@ async def test_a_limit_shows_its_keys_and_is_paused_and_resumed(guest: Browser, 
     )
     assert "the disk is full" in (await guest.open(at)).root.text
     assert "Resumed" in told(await guest.send(at, f"{at}/resume"))
-    assert "letters" in (await guest.open("/limits")).root.text
+    assert "worker" in (await guest.open("/limits")).root.text
 
 
 # ---------------------------------------------------------------- many tasks

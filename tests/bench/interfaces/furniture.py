@@ -40,6 +40,7 @@ class Things:
     deliveries: Sequence[int]
     workflow: str
     schedule: str
+    limit: str
     agent_types: Sequence[str]
 
     @property
@@ -81,7 +82,11 @@ async def furnish(stage: Stage, sizes: Sizes, door: Door) -> Things:
     workflow = door.act("/workflows", {"name": "report", "tasks": [*steps, last]})["id"]
     daily = {"name": "daily", "cron": "0 9 * * *", "task_type": "send_mail", "agent_type": "mailer"}
     schedule = door.act("/schedules", daily)["name"]
-    return await _things(stage, sizes, tasks, operations, filters, keys, webhooks[0], workflow, schedule)
+    one = {"name": "mail", "agent_type": "mailer", "key": "to", "max_tasks": 5}
+    limit = door.act("/limits", one)["name"]
+    return await _things(
+        stage, sizes, tasks, operations, filters, keys, webhooks[0], workflow, schedule, limit
+    )
 
 
 def _operation(door: Door, number: int) -> str:
@@ -94,7 +99,7 @@ def _operation(door: Door, number: int) -> str:
 
 async def _things(
     stage: Stage, sizes: Sizes, tasks: dict[str, list[str]], operations: list[str], filters: list[str],
-    keys: list[str], webhook: str, workflow: str, schedule: str,
+    keys: list[str], webhook: str, workflow: str, schedule: str, limit: str,
 ) -> Things:  # fmt: skip
     issues = await _column(
         stage, "select fingerprint from grns.issues where workspace = $1 order by open_count desc", OURS
@@ -118,6 +123,7 @@ async def _things(
         webhook=webhook,
         workflow=workflow,
         schedule=schedule,
+        limit=limit,
         deliveries=await _column(
             stage, _DELIVERIES,
             webhook, sizes.samples,

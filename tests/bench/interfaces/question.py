@@ -197,6 +197,9 @@ def _rest(things: Things) -> Iterator[Question]:
     yield Question("read_schedule", "", [_path(f"/schedules/{things.schedule}")])
     yield Question("next_times", "", [_path(f"/schedules/{things.schedule}/next")])
     yield Question("list_schedule_runs", "", [_path(f"/schedules/{things.schedule}/runs")])
+    yield Question("list_limits", "", [_path("/limits")])
+    yield Question("read_limit", "", [_path(f"/limits/{things.limit}")])
+    yield Question("list_limit_keys", "", [_path(f"/limits/{things.limit}/keys")])
     yield Question("list_webhooks", "", [_path("/webhooks")])
     yield Question("read_webhook", "", [_path(f"/webhooks/{things.webhook}")])
     deliveries = f"/webhooks/{things.webhook}/deliveries"

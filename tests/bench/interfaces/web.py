@@ -37,6 +37,8 @@ def web_questions(things: Things) -> list[Question]:
         ("workflow", "", [f"/workflows/{things.workflow}"]),
         ("schedules", "", ["/schedules"]),
         ("schedule", "", [f"/schedules/{things.schedule}"]),
+        ("limits", "", ["/limits"]),
+        ("limit", "", [f"/limits/{things.limit}"]),
         ("webhook", "", [f"/webhooks/{things.webhook}"]),
         ("webhook", "failed", [f"/webhooks/{things.webhook}?state=failed"]),
         ("delivery", "", [f"/webhooks/{things.webhook}/deliveries/{one}" for one in things.deliveries]),
