@@ -14,7 +14,7 @@ from grns.client.arguments import SubmissionReader, checked_timeout
 from grns.errors import InvalidInputError, WaitTimeoutError
 from grns.model.submission import Failures, Need, Outcome
 from grns.operations.service import Operation
-from grns.tasks.submit import NewWorkflow
+from grns.tasks.submit import NewWorkflow, numbered_after
 from grns.tasks.workflow_plan import MOST_TASKS, PlannedWorkflow, new_workflow_id
 from grns.tasks.workflows import WorkflowState
 
@@ -112,6 +112,7 @@ class WorkflowMethods:
         self._prepared: dict[str, Prepared] = {}
         self._handlers: list[Any] = []
         self._last: set[str] = set()
+        self._latest = ""
         self._counts: Counter[str] = Counter()
 
     def task(
@@ -137,7 +138,7 @@ class WorkflowMethods:
         if len(self._prepared) == MOST_TASKS:
             raise InvalidInputError("bad_submission", f"a workflow has at most {MOST_TASKS:,} tasks")
         fields = {"task": task, "payload": payload, "needs": needs, "required": required, **options}
-        prepared = self._reader.prepare(fields)
+        prepared = numbered_after(self._reader.prepare(fields), self._latest)
         task_type = prepared.submission.task_type
         self._counts[task_type] += 1
         count = self._counts[task_type]
@@ -145,6 +146,7 @@ class WorkflowMethods:
         if name in self._prepared:
             raise InvalidInputError("bad_submission", f"name: the workflow has a task {name!r}")
         self._prepared[name] = prepared
+        self._latest = prepared.id
         self._handlers.append(task)
         return WorkflowTask(prepared.id, name)
 

@@ -180,6 +180,12 @@ def new_id(milliseconds: int, randomness: bytes) -> str:
     )
 
 
+def next_id(task_id: str) -> str:
+    """Return the id that sorts directly after another one: ids of one millisecond are in any order."""
+    number = (int(task_id[3:], 32) >> 2) + 1
+    return new_id(number >> 80, (number & (2**80 - 1)).to_bytes(10, "big"))
+
+
 def random_uuid() -> UUID:
     """Return a version 4 UUID from the randomness of the operating system: it cannot be predicted.
 

@@ -13,7 +13,7 @@ from typing import Any
 from grns.errors import ConflictError, GrnsError, InvalidInputError
 from grns.model.json import Limits, dumps
 from grns.model.submission import Failures, Submission
-from grns.model.task import new_id
+from grns.model.task import new_id, next_id
 from grns.postgres import user_connection
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
@@ -52,6 +52,13 @@ def _prepared(submission: Submission, payload: dict[str, Any], limits: Limits) -
     task_id = new_id(time.time_ns() // 1_000_000, getrandbits(80).to_bytes(10, "big"))
     trace_id = submission.trace_id or f"{getrandbits(128):032x}"
     return Prepared(task_id, submission, dumps(payload, limits), trace_id)
+
+
+def numbered_after(prepared: Prepared, latest: str) -> Prepared:
+    """Give a task an id after the latest one: tasks of a workflow are listed in the order of their ids."""
+    if prepared.id <= latest:
+        prepared.id = next_id(latest)
+    return prepared
 
 
 class Preparer:

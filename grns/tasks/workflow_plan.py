@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from grns.model.submission import (
     submission,
 )
 from grns.model.task import new_id
-from grns.tasks.submit import NewWorkflow, Prepared, prepare
+from grns.tasks.submit import NewWorkflow, Prepared, numbered_after, prepare
 
 MOST_TASKS = 10_000
 
@@ -86,7 +87,7 @@ class WorkflowPlan(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class PlannedWorkflow:
-    """A workflow that is checked, and its tasks, each behind those that it needs."""
+    """A workflow that is checked, and its tasks, each after those that it needs."""
 
     workflow: NewWorkflow
     tasks: list[Prepared]
@@ -113,6 +114,7 @@ def planned(plan: WorkflowPlan, *, workspace: str, trace_id: str | None, limits:
     order = _in_order(steps)
     workflow_id = new_workflow_id()
     tasks: dict[str, Prepared] = {}
+    latest = ""
     for name in order:
         step = steps[name]
         needs = [_need(one, tasks) for one in step.needs]
@@ -120,7 +122,8 @@ def planned(plan: WorkflowPlan, *, workspace: str, trace_id: str | None, limits:
             needs.append(Need(task=workflow_id, outcome=step.on))
         said = step.model_dump(exclude={"name", "needs", "on", "payload"})
         wanted = submission(**said, payload=step.payload, needs=needs, workspace=workspace, trace_id=trace_id)
-        tasks[name] = prepare(wanted, limits)
+        tasks[name] = numbered_after(prepare(wanted, limits), latest)
+        latest = tasks[name].id
     names = {prepared.id: name for name, prepared in tasks.items()}
     last = {tasks[name].id for name in order if steps[name].on is not None}
     return PlannedWorkflow(
@@ -141,15 +144,27 @@ def _by_name(steps: Sequence[WorkflowStep]) -> dict[str, WorkflowStep]:
 
 
 def _in_order(steps: dict[str, WorkflowStep]) -> list[str]:
+    """Return the names in the order of the document, but each after those that it needs."""
     graph = {
         name: [need for one in step.needs if (need := _target(one)) in steps] for name, step in steps.items()
     }
+    sorter = TopologicalSorter(graph)
     try:
-        return list(TopologicalSorter(graph).static_order())
+        sorter.prepare()
     except CycleError as error:
         raise InvalidInputError(
             "dependency_cycle", f"these tasks need each other: {' -> '.join(reversed(error.args[1]))}"
         ) from error
+    names, places = list(steps), {name: place for place, name in enumerate(steps)}
+    ready = [places[name] for name in sorter.get_ready()]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        order.append(names[heapq.heappop(ready)])
+        sorter.done(order[-1])
+        for name in sorter.get_ready():
+            heapq.heappush(ready, places[name])
+    return order
 
 
 def _need(one: StepNeed | str, tasks: dict[str, Prepared]) -> Need:

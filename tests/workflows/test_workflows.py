@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,9 +11,12 @@ import pytest
 import grns
 from grns.client.client import Client
 from grns.errors import InvalidInputError, NotFoundError, WaitTimeoutError
+from grns.model.json import Limits
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
-from grns.tasks.workflows import WorkflowState
+from grns.tasks.submit import Submissions
+from grns.tasks.workflow_plan import planned, read_plan
+from grns.tasks.workflows import WorkflowState, members
 from tests.support.followers import begin_here, follow
 from tests.support.store import claim, fetch, finish, log_of, redrive, row_of
 
@@ -58,6 +62,37 @@ async def test_a_workflow_runs_in_the_order_of_its_needs(shared: Database, clien
     assert (state.name, state.total, state.version, state.ended_at is None) == ("report", 4, 2, False)
     kinds = [entry["kind"] for entry in await log_of(shared, run.id)]
     assert kinds == ["evt.workflow.started", "evt.workflow.succeeded"]
+
+
+@pytest.mark.parametrize("way", ["client", "document", "sql"])
+async def test_tasks_of_one_millisecond_are_listed_in_the_order_of_their_submission(
+    shared: Database, client: Client, way: str
+) -> None:
+    names = [f"part {number}" for number in random.Random(7).sample(range(40), 40)]
+    if way == "client":
+        flow = client.workflow("parts")
+        for name in names:
+            flow.task("noop", pool="worker", name=name)
+        await flow.submit()
+    else:
+        tasks = [{"name": name, "task_type": "noop"} for name in names]
+        if way == "document":
+            # A task that stands before one that it needs comes after that.
+            first, *rest = names
+            tasks[0]["needs"] = [rest[-1]]  # type: ignore[assignment]
+            names = [*rest, first]
+            plan = planned(
+                read_plan({"name": "parts", "tasks": tasks}),
+                workspace="default",
+                trace_id=None,
+                limits=Limits(),
+            )
+            await Submissions(shared, batch_limit=50).submit_workflow(plan.tasks, plan.workflow)
+        else:
+            await shared.run("submit_graph", json.dumps(tasks), "default", None, '{"name": "parts"}')
+    (row,) = await fetch(shared, "select id from grns.workflows")
+    page = await members(shared, row["id"], workspace="default", limit=50)
+    assert [one.name for one in page.rows] == names
 
 
 async def test_a_batch_with_needs_is_created_as_a_whole(shared: Database, client: Client) -> None:

@@ -142,7 +142,7 @@ begin
         raise exception 'grns: a graph is an array of 1 to 10,000 tasks'
             using errcode = 'invalid_parameter_value', detail = 'bad_submission';
     end if;
-    select array_agg(coalesce(t.id, grns.new_task_id()) order by t.place), array_agg(t.name order by t.place),
+    select array_agg(t.id order by t.place), array_agg(t.name order by t.place),
         array_agg(t.task_type order by t.place), array_agg(coalesce(t.agent_type, 'worker') order by t.place),
         array_agg(coalesce(t.priority, 2::smallint) order by t.place),
         array_agg(coalesce(t.payload, '{}') order by t.place),
@@ -161,6 +161,15 @@ begin
         trace_id text, causation_id uuid, needs jsonb, required integer, is_last boolean)
     ) with ordinality as t (id, name, task_type, payload, agent_type, priority, delay_seconds, run_at, max_attempts,
         idempotency_key, trace_id, causation_id, needs, required, is_last, place);
+    -- New ids are in the order of the tasks, in which they are listed.
+    if array_position(ids, null) is not null then
+        select array_agg(coalesce(t.id, n.id) order by t.place) into ids
+        from unnest(ids) with ordinality as t (id, place)
+        join (
+            select m.id, row_number() over (order by m.id collate "C") as place
+            from (select grns.new_task_id() as id from generate_series(1, cardinality(ids))) as m
+        ) as n using (place);
+    end if;
     -- Joined, here and below: an element of an array of texts is found by reading all before it.
     select array_agg(t.place), array_agg(coalesce(b.id, n.task)), array_agg(coalesce(b.place, i.place)),
         array_agg(coalesce(n.name, i.name, n.task)), array_agg(coalesce(n.outcome, 'success'))
