@@ -46,18 +46,22 @@ def ago(instant: datetime, now: datetime) -> str:
 
 
 def lasted(seconds: float | None) -> str:
-    """Return a duration: `340 ms`, `12.5 s`, `4 min 10 s`, `3 h 20 min`; a dash for None."""
+    """Return a duration: `340 ms`, `12.5 s`, `9 s`, `4 min 10 s`, `3 h`, `3 h 20 min`; a dash for None."""
     if seconds is None:
         return "–"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 90:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours >= _MANY_HOURS:
-        return f"{hours // 24} d {hours % 24} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+        return _both(hours // 24, "d", hours % 24, "h")
+    return _both(hours, "h", minutes, "min") if hours else _both(minutes, "min", rest, "s")
+
+
+def _both(large: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{large} {unit} {small} {small_unit}" if small else f"{large} {unit}"
 
 
 def sized(count: int) -> str:

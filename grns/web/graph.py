@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from grns.web.formatting import instant
@@ -47,12 +48,7 @@ def draw(members: Sequence[Member], now: datetime) -> Graph | None:
     """Return the picture of some tasks; None if there are none."""
     if not members:
         return None
-    needs = {one["id"]: [need for need in one["needs"]] for one in members}
-    known = set(needs)
-    first = {one["id"] for one in members if not one["is_last"]}
-    for one in members:  # a last task needs the workflow, and stands behind all of its tasks
-        others = [need for need in needs[one["id"]] if need in known]
-        needs[one["id"]] = others or (sorted(first) if one["is_last"] else [])
+    needs = _needs(members)
     groups = _grouped(members, needs)
     group_of = {one["id"]: name for name, group in groups.items() for one in group}
     needed = {
@@ -65,11 +61,13 @@ def draw(members: Sequence[Member], now: datetime) -> Graph | None:
         for y, name in enumerate(layer):
             places[name] = (_MARGIN + x * (_WIDTH + _ACROSS), _MARGIN + y * (_HEIGHT + _DOWN))
     nodes = [_node(group, *places[name], is_critical=name in critical) for name, group in groups.items()]
+    steps = set(pairwise(critical))
     lines = [
-        (_line(places[before], places[name]), {before, name} <= critical)
+        (_line(places[before], places[name]), (before, name) in steps)
         for name, befores in needed.items()
         for before in sorted(befores)
     ]
+    lines.sort(key=lambda line: line[1])  # critical lines are drawn over the others
     highest = max(len(layer) for layer in layers)
     return Graph(
         2 * _MARGIN + len(layers) * (_WIDTH + _ACROSS) - _ACROSS,
@@ -77,6 +75,22 @@ def draw(members: Sequence[Member], now: datetime) -> Graph | None:
         nodes,
         lines,
     )
+
+
+def _needs(members: Sequence[Member]) -> dict[str, list[str]]:
+    """Return the ids of the tasks that each one needs, as far as they are among the members.
+
+    A last task needs the workflow: it comes after the tasks that no other one needs, and so after all.
+    """
+    known = {one["id"] for one in members}
+    needs = {one["id"]: [need for need in one["needs"] if need in known] for one in members}
+    needed = {need for one in members if not one["is_last"] for need in needs[one["id"]]}
+    ends = [one["id"] for one in members if not one["is_last"] and one["id"] not in needed]
+    for one in members:
+        own = needs[one["id"]]
+        if one["is_last"] and (not own or len(own) < len(one["needs"])):
+            own += [end for end in ends if end not in own]
+    return needs
 
 
 def _grouped(members: Sequence[Member], needs: Mapping[str, Sequence[str]]) -> dict[str, list[Member]]:
@@ -120,23 +134,31 @@ def _layers(needed: Mapping[str, set[str]]) -> list[list[str]]:
 
 def _critical(
     groups: Mapping[str, Sequence[Member]], needed: Mapping[str, set[str]], now: datetime
-) -> set[str]:
-    """Return the names on the way that took longest, from a first task to a last one."""
-    longest: dict[str, tuple[float, str | None]] = {}
+) -> list[str]:
+    """Return the names on the path that took longest, in order.
+
+    Of paths that took equally long, it is the one on which most tasks have run, then the first one.
+    """
+    longest: dict[str, tuple[float, int]] = {}
+    previous: dict[str, str | None] = {}
     while len(longest) < len(groups):
-        for name in groups:
-            if name not in longest and needed[name] <= longest.keys():
-                seconds = max(_seconds(one, now) for one in groups[name])
-                before = max(needed[name], key=lambda one: longest[one][0], default=None)
-                longest[name] = seconds + (longest[before][0] if before else 0.0), before
-    at: str | None = max(longest, key=lambda one: longest[one][0])
-    if at is None or not longest[at][0]:
-        return set()
-    found = set()
+        for name, group in groups.items():
+            if name in longest or not needed[name] <= longest.keys():
+                continue
+            befores = [one for one in groups if one in needed[name]]
+            before = max(befores, key=lambda one: longest[one], default=None)
+            seconds, count = longest[before] if before is not None else (0.0, 0)
+            has_run = any(one["started_at"] is not None for one in group)
+            longest[name] = seconds + max(_seconds(one, now) for one in group), count + has_run
+            previous[name] = before
+    at: str | None = max(longest, key=lambda one: longest[one])
+    if at is None or not longest[at][1]:
+        return []
+    path = []
     while at is not None:
-        found.add(at)
-        at = longest[at][1]
-    return found
+        path.append(at)
+        at = previous[at]
+    return path[::-1]
 
 
 def _seconds(one: Member, now: datetime) -> float:

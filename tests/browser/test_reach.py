@@ -99,3 +99,13 @@ async def test_pages_fit_into_windows(page: Page, scene: Scene) -> None:
             if (pixels := await page.evaluate(_OVER)) > 0:
                 over[name, width] = pixels
     assert over == {}
+
+
+async def test_main_menu_is_one_line_in_a_window_of_1200_pixels(page: Page, stage: Stage) -> None:
+    await page.set_viewport_size({"width": 1200, "height": 800})
+    await page.goto("/")
+    tops = await page.eval_on_selector_all(
+        "nav[aria-label=Main] li", "items => items.map(item => item.getBoundingClientRect().top)"
+    )
+    assert len(tops) > 10
+    assert len(set(tops)) == 1

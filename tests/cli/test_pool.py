@@ -77,7 +77,7 @@ async def populate(database: Database) -> None:
 def test_a_pool_is_paused_listed_and_resumed(grns: Call, shared_url: str) -> None:
     with_database(shared_url, populate)
     paused = grns("pause", "worker", "--reason", "deploy", "--duration", "2h")
-    assert (paused.code, paused.out, paused.err) == (0, "worker is paused for 2 h 0 min\n", "")
+    assert (paused.code, paused.out, paused.err) == (0, "worker is paused for 2 h\n", "")
     head, worker, writer = grns("list").out.splitlines()
     assert head.split() == [
         "POOL",

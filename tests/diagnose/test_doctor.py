@@ -129,9 +129,9 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "checkpoints in a row": (server(max_wal_megabytes=1024), "checkpoints", NOTE, "max_wal_size is 1024 MB"),
     "a long transaction": (
         server(transaction_seconds=1200.0, transaction_pid=7, transaction_name="psql",
-            transaction_state="idle"), "transactions", WARNING, "20 min 0 s, by process 7 (psql, idle)"),
+            transaction_state="idle"), "transactions", WARNING, "20 min, by process 7 (psql, idle)"),
     "a very long transaction": (
-        server(transaction_seconds=7200.0, transaction_pid=7), "transactions", ERROR, "open for 2 h 0 min"),
+        server(transaction_seconds=7200.0, transaction_pid=7), "transactions", ERROR, "open for 2 h"),
     "no schema": ({"schema": Schema(None, "0006")}, "schema", ERROR, "has no schema"),
     "an old schema": ({"schema": Schema("0005", "0006")}, "schema", ERROR, "at 0005, and this release"),
     "workspaces in one pot that keys rely on": (  # M3
@@ -156,21 +156,21 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         {"settings": settings(processed_retention_days=2.0)}, "retention", NOTE, "needs --include-forgotten"),
     "no relay": (pulse(relay_has_leader=False), "relay", WARNING, "no relay is running"),
     "no relay, and much to do": (
-        pulse(relay_has_leader=False, lag_seconds=9.0), "relay", ERROR, "is 9.0 s old"),
-    "a late relay": (pulse(lag_seconds=9.0), "relay", WARNING, "9.0 s old; the leader is desk-1"),
-    "a relay that is stuck": (pulse(lag_seconds=900.0), "relay", ERROR, "15 min 0 s old"),
+        pulse(relay_has_leader=False, lag_seconds=9.0), "relay", ERROR, "is 9 s old"),
+    "a late relay": (pulse(lag_seconds=9.0), "relay", WARNING, "9 s old; the leader is desk-1"),
+    "a relay that is stuck": (pulse(lag_seconds=900.0), "relay", ERROR, "15 min old"),
     "daemons that cannot be asked for": (
         {"pulse": None, "troubles": {"pulse": "no"}}, "relay", ERROR, "could not be read: no"),
     "no stats aggregator": (pulse(stats_has_leader=False), "stats", WARNING, "no stats aggregator"),
-    "a late stats aggregator": (pulse(uncounted_seconds=60.0), "stats", WARNING, "is 60.0 s old"),
+    "a late stats aggregator": (pulse(uncounted_seconds=60.0), "stats", WARNING, "is 60 s old"),
     "never a reaper": (pulse(reaped_seconds_ago=None), "reaper", WARNING, "none has ever run"),
-    "no reaper": (pulse(reaped_seconds_ago=60.0, is_reaper_late=True), "reaper", WARNING, "60.0 s ago"),
+    "no reaper": (pulse(reaped_seconds_ago=60.0, is_reaper_late=True), "reaper", WARNING, "60 s ago"),
     "no reaper, and much to do": (
-        pulse(is_reaper_late=True, lapsed_seconds=30.0), "reaper", ERROR, "a lease expired 30.0 s ago"),
-    "a late retry scheduler": (pulse(overdue_seconds=10.0), "retry_scheduler", WARNING, "due for 10.0 s"),
-    "no retry scheduler": (pulse(overdue_seconds=600.0), "retry_scheduler", ERROR, "due for 10 min 0 s"),
+        pulse(is_reaper_late=True, lapsed_seconds=30.0), "reaper", ERROR, "a lease expired 30 s ago"),
+    "a late retry scheduler": (pulse(overdue_seconds=10.0), "retry_scheduler", WARNING, "due for 10 s"),
+    "no retry scheduler": (pulse(overdue_seconds=600.0), "retry_scheduler", ERROR, "due for 10 min"),
     "never a janitor": (pulse(janitor_seconds_ago=None), "janitor", WARNING, "none has ever run"),
-    "no janitor": (pulse(janitor_seconds_ago=900.0), "janitor", WARNING, "15 min 0 s ago"),
+    "no janitor": (pulse(janitor_seconds_ago=900.0), "janitor", WARNING, "15 min ago"),
     "no operation runner": (pulse(operations_late_seconds=90.0), "operations", WARNING, "for 1 min 30 s"),
     "something stuck": (
         {"stuck": {"undelivered": 3}}, "stuck", ERROR, "3 tasks are queued, while workers have free"),
@@ -207,7 +207,7 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
     "more workers than fetches": (durable(max_waiting=1), "slots", WARNING, "max_waiting is 1"),
     "a type without a worker": (
         {"unserved": [Unserved("worker", "odd", 3, 60.0)]}, "pools", WARNING,
-        "type odd are queued (for up to 60.0 s), and the pool worker has no worker with a handler"),
+        "type odd are queued (for up to 60 s), and the pool worker has no worker with a handler"),
     "a pool without a worker": (
         {"unserved": [Unserved("writer", "odd", 3, 60.0)]}, "pools", WARNING, "writer has no live worker"),
     "silent workers": (crew(silent=2), "pools", NOTE, "2 workers of worker stopped sending heartbeats"),
@@ -222,7 +222,7 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         "the clock of NATS is 6.8 s ahead of that of Postgres"),
     "a clock that is far off": (
         {"clocks": [ClockSkew("Postgres", 0.0, 0.1), ClockSkew("NATS", -3600.0, 0.1)]}, "clocks", ERROR,
-        "the clock of Postgres is 1 h 0 min ahead of that of NATS"),
+        "the clock of Postgres is 1 h ahead of that of NATS"),
 }  # fmt: skip
 
 

@@ -83,7 +83,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         seen(TaskStatus.WAITING, next_attempt_at=ago(-86_400)),
         ["not_due"],
         "not_due",
-        "waiting until 2026-02-07 12:00:00Z, for 24 h 0 min more",
+        "waiting until 2026-02-07 12:00:00Z, for 24 h more",
     ),
     "a delay, and nobody who would take it then": (
         seen(TaskStatus.WAITING, next_attempt_at=ago(-90), around={"stats": PoolWorkers()}),
@@ -95,7 +95,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         seen(TaskStatus.WAITING, next_attempt_at=ago(1)),
         ["due"],
         "not_due",
-        "1.0 s ago; the retry scheduler is about to queue it",
+        "1 s ago; the retry scheduler is about to queue it",
     ),
     "due for long": (
         seen(TaskStatus.WAITING, next_attempt_at=ago(40)),
@@ -113,7 +113,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         ),
         ["retry_wait"],
         "not_due",
-        "waiting for its retry, attempt 3 of 5, at 12:00:05Z, in 5.0 s, after TimeoutError: no answer",
+        "waiting for its retry, attempt 3 of 5, at 12:00:05Z, in 5 s, after TimeoutError: no answer",
     ),
     "a retry of one that was redriven": (
         seen(
@@ -131,20 +131,19 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         seen(TaskStatus.RETRY_WAIT, next_attempt_at=ago(60), attempt=1, last_error=ERROR),
         ["overdue"],
         "claimable",
-        "due at 11:59:00Z, 60.0 s ago, and no retry scheduler",
+        "due at 11:59:00Z, 60 s ago, and no retry scheduler",
     ),
     "a paused pool": (
         queued(pauses=[PAUSE]),
         ["paused"],
         "paused",
-        "queued for 10.0 s: the pool worker was paused by cli:ann@desk at 11:57:00Z, with no end time"
-        " (deploy)",
+        "queued for 10 s: the pool worker was paused by cli:ann@desk at 11:57:00Z, with no end time (deploy)",
     ),
     "a paused task type": (
         queued(pauses=[replace(PAUSE, task_type="fetch", left_seconds=60.0, reason=None)]),
         ["paused"],
         "paused",
-        "fetch of the pool worker was paused by cli:ann@desk at 11:57:00Z, for 60.0 s more",
+        "fetch of the pool worker was paused by cli:ann@desk at 11:57:00Z, for 60 s more",
     ),
     "paused, and nobody there": (
         queued(pauses=[PAUSE], stats=PoolWorkers()),
@@ -180,7 +179,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         queued(lock=RowLock(99, 40.0, "psql")),
         ["locked"],
         "locked",
-        "another transaction, open for 40.0 s, locks its row (process 99 of Postgres, psql)",
+        "another transaction, open for 40 s, locks its row (process 99 of Postgres, psql)",
     ),
     "a lock of a moment": (
         queued(lock=RowLock(99, 0.2, "grns")),
@@ -199,7 +198,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         queued(pulse=DaemonStatus(is_published=False, relay_has_leader=False, lag_seconds=9.0)),
         ["not_published"],
         "claimable",
-        "the oldest unpublished event is 9.0 s old, and no relay is running",
+        "the oldest unpublished event is 9 s old, and no relay is running",
     ),
     "a slow relay": (
         queued(pulse=DaemonStatus(is_published=False, lag_seconds=9.0)),
@@ -229,7 +228,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         queued(subject=SubjectSeen(pending=3, fetching=2, paused_seconds=30.0)),
         ["subject_paused"],
         "claimable",
-        "the durable consumer of its subject cmd.task.execute.v1.default.worker.p2 is paused for 30.0 s",
+        "the durable consumer of its subject cmd.task.execute.v1.default.worker.p2 is paused for 30 s",
     ),
     "a subject that is paused with its pool": (
         queued(pauses=[PAUSE], subject=SubjectSeen(fetching=2, paused_seconds=30.0)),
@@ -260,32 +259,32 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         running(),
         ["running"],
         "lost_race",
-        "running: worker-1 (desk, process 7, grns 0.1.0) has been running attempt 2 of 3 for 12.0 s; its"
-        " lease lasts 10.0 s more",
+        "running: worker-1 (desk, process 7, grns 0.1.0) has been running attempt 2 of 3 for 12 s; its"
+        " lease lasts 10 s more",
     ),
     "a run of somebody unknown": (
         running(around={"owner": None, "attempt_limit": None}),
         ["running"],
         "lost_race",
-        "running: worker-1 has been running attempt 2 for 12.0 s",
+        "running: worker-1 has been running attempt 2 for 12 s",
     ),
     "a run whose end was asked for": (
         running(cancel_requested_at=ago(3), around={"cancel_actor": "key:7f", "cancel_reason": "not needed"}),
         ["cancelling"],
         "lost_race",
-        "cancellation was requested by key:7f 3.0 s ago (not needed)",
+        "cancellation was requested by key:7f 3 s ago (not needed)",
     ),
     "a lease that is over": (
         running(left=-1.0, around={"pulse": DaemonStatus(reaped_seconds_ago=0.5)}),
         ["lease_over"],
         "lost_race",
-        "its lease expired 1.0 s ago: a reaper is about to put it back",
+        "its lease expired 1 s ago: a reaper is about to put it back",
     ),
     "a lease that is over, after an outage": (
         running(left=-1.0, around={"pulse": DaemonStatus(reaper_holds_seconds=9.0)}),
         ["lease_over"],
         "lost_race",
-        "in which live workers renew first, lasts 9.0 s more",
+        "in which live workers renew first, lasts 9 s more",
     ),
     "a lease that is over, and no reaper": (
         running(left=-60.0, around={"pulse": DaemonStatus(reaped_seconds_ago=90.0, is_reaper_late=True)}),
@@ -309,7 +308,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         running(around={"owner": replace(OWNER, silent_seconds=20.0)}),
         ["running", "owner_silent"],
         "lost_race",
-        "10.0 s more",
+        "10 s more",
     ),
     "a worker that has ended": (
         running(around={"owner": replace(OWNER, has_stopped=True)}),
@@ -328,7 +327,7 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         seen(TaskStatus.SUCCEEDED, attempt=1, started_at=ago(20), finished_at=ago(15)),
         ["succeeded"],
         "terminal",
-        "succeeded at 11:59:45Z, with attempt 1, which took 5.0 s",
+        "succeeded at 11:59:45Z, with attempt 1, which took 5 s",
     ),
     "death": (
         seen(

@@ -33,7 +33,7 @@ STORY = [
     (row("cmd.task.execute", 1, ago(100), target_agent_type="worker", reason="new_task"),
      "command to the pool worker (new_task)"),
     (row("evt.task.claimed", 2, ago(99), attempt=1, agent_id="worker-1", queued_ms=1000),
-     "claimed by worker-1: attempt 1, after 1.0 s in the queue"),
+     "claimed by worker-1: attempt 1, after 1 s in the queue"),
     (row("evt.task.retry_scheduled", 3, ago(98), attempt=1, error=ERROR, error_class="TimeoutError",
          next_attempt_at="2026-02-06T11:59:00Z"), "TimeoutError: no answer; retry at 11:59:00Z"),
     (row("evt.task.queued", 4, ago(60), reason="retry_due"), "queued: its retry was due"),

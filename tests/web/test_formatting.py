@@ -76,9 +76,11 @@ def test_times_are_written_as_somebody_wants_them() -> None:
         (None, "–"),
         (0.0012, "1 ms"),
         (1.26, "1.3 s"),
+        (1.0, "1 s"),
+        (3600.0, "1 h"),
         (125.0, "2 min 5 s"),
         (7300.0, "2 h 1 min"),
-        (90_000.0, "25 h 0 min"),
+        (90_000.0, "25 h"),
     ],
 )
 def test_durations_are_written(seconds: float | None, shown: str) -> None:
