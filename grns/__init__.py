@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from grns.agent.client import AgentClient
     from grns.agent.task import AgentTask
     from grns.bootstrap.client import connect
-    from grns.client.arguments import after
+    from grns.client.arguments import Escalate, after
     from grns.client.client import Client
     from grns.client.handle import TaskHandle
     from grns.client.subscription import Event, Subscription
@@ -56,6 +56,7 @@ _LATER = {
     "AttemptEnd": "grns.worker.hooks",
     "Context": "grns.worker.context",
     "Depends": "grns.worker.signature",
+    "Escalate": "grns.client.arguments",
     "Event": "grns.client.subscription",
     "Failures": "grns.model.submission",
     "Handler": "grns.worker.handler",
@@ -78,6 +79,7 @@ __all__ = [
     "ConflictError",
     "Context",
     "Depends",
+    "Escalate",
     "Event",
     "Fail",
     "Failures",

@@ -59,6 +59,7 @@ _FIELDS: Sequence[tuple[str, Cell]] = (
     ("paused by", "paused_by"),
     ("because", "pause_reason"),
     ("to be cancelled since", "cancel_requested_at"),
+    ("escalated to", "escalation_task_id"),
 )
 _MEMBERS = (
     Column("NAME", "name", may_shrink=True),

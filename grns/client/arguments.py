@@ -15,7 +15,7 @@ from grns.model import subjects
 from grns.model.duration import seconds_of
 from grns.model.envelope import first_problem
 from grns.model.json import Limits, jsonable
-from grns.model.submission import Need, Outcome, Submission, submission
+from grns.model.submission import Escalation, Need, Outcome, Submission, submission
 from grns.tasks.submit import Prepared, Preparer, prepare
 from grns.telemetry import current
 from grns.telemetry.spans import NO_SPANS, Spans
@@ -114,6 +114,46 @@ def after(
         raise InvalidInputError(
             "bad_submission", f"needs: pass handles, ids or grns.after(...): {first_problem(error)}"
         ) from error
+
+
+class Escalate(Escalation):
+    """A task that is submitted when too many tasks of a workflow have failed: see `grns.Failures`.
+
+    Its payload gets `workflow_id`, `workflow` (the name), `total`, `failed` and `reason`.
+
+    Args:
+        task: handler, or name of the task type.
+        payload: JSON object, or what the handler takes.
+        pool: pool of the task; needed with a name.
+        priority: 0 (critical) to 3 (background). Defaults to 0.
+        max_attempts: maximum number of attempts. Defaults to the handler's setting.
+
+    Raises:
+        InvalidInputError: an argument is invalid.
+
+    Example:
+        call = grns.Escalate("call_a_human", {"team": "imports"}, pool="ops")
+        flow = client.workflow("import", fail_after=grns.Failures(count=3, then=call))
+    """
+
+    def __init__(
+        self,
+        task: Handler[Any, Any] | str,
+        payload: Any = None,
+        *,
+        pool: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = None,
+    ) -> None:
+        task_type, agent_type = _target(task, pool)
+        said = payload_of({"task": task, "payload": payload})
+        try:
+            super().__init__(
+                task_type=task_type, payload=said, agent_type=agent_type, priority=priority,
+                max_attempts=max_attempts,
+            )  # fmt: skip
+        except ValidationError as error:
+            raise InvalidInputError("bad_submission", first_problem(error)) from error
 
 
 def known_id(task_id: str) -> str:

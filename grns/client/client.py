@@ -183,7 +183,8 @@ class Client(OperatorMethods, SubscriberMethods):
 
         Args:
             name: 1 to 255 printable ASCII characters. Several workflows may have the same one.
-            fail_after: how many tasks may fail before the others are stopped. Defaults to any number.
+            fail_after: how many tasks may fail before the others are stopped, or a task is submitted.
+                Defaults to any number.
 
         Example:
             flow = client.workflow("report")

@@ -15,7 +15,7 @@ from grns.errors import InvalidInputError, WaitTimeoutError
 from grns.model.submission import Failures, Need, Outcome
 from grns.operations.service import Operation
 from grns.tasks.submit import NewWorkflow, numbered_after
-from grns.tasks.workflow_plan import MOST_TASKS, PlannedWorkflow, new_workflow_id
+from grns.tasks.workflow_plan import MOST_TASKS, PlannedWorkflow, check_escalation, new_workflow_id
 from grns.tasks.workflows import WorkflowState
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class WorkflowMethods:
     """
 
     def __init__(self, reader: SubmissionReader, name: str, fail_after: Failures | None = None) -> None:
+        check_escalation(fail_after, reader.limits)
         self.id = new_workflow_id()
         self._fail_after = fail_after
         self.name = name

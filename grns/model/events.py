@@ -192,6 +192,7 @@ class WorkflowEvent(Payload):
     """A workflow was started or changed, all of its tasks have ended, or one of them was redriven after that.
 
     `succeeded` and `failed` count tasks; the rest of `total` has not ended, or was not to be run.
+    `escalation_task_id` is a task that was submitted because too many have failed.
     """
 
     workflow_id: TaskId
@@ -200,6 +201,7 @@ class WorkflowEvent(Payload):
     total: Annotated[int, Field(ge=1)]
     succeeded: Annotated[int, Field(ge=0)] = 0
     failed: Annotated[int, Field(ge=0)] = 0
+    escalation_task_id: TaskId | None = None
     actor: Actor | None = None
     reason: str | None = None
 

@@ -71,18 +71,40 @@ class Need(BaseModel):
     name: Annotated[str, Field(pattern=r"^[ -~]{1,255}$")] | None = None
 
 
+class Escalation(BaseModel):
+    """A task that is submitted when too many tasks of a workflow have failed.
+
+    Its payload gets `workflow_id`, `workflow` (the name), `total`, `failed` and `reason`, which replace
+    fields of these names.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task_type: Token
+    payload: dict[str, Any] = Field(default_factory=dict)
+    agent_type: AgentType = "worker"
+    priority: Priority = 0
+    max_attempts: MaxAttempts | None = None
+
+
+FailureAction = Literal["cancel", "pause"] | Escalation
+
+
 class Failures(BaseModel):
-    """How many tasks of a workflow may fail before the others are stopped.
+    """How many tasks of a workflow may fail, and what happens then, once.
 
     Args:
-        count: maximum number of failed, dead and cancelled tasks; at this number it is stopped.
+        count: number of failed, dead and cancelled tasks at which it happens.
         share: instead, their share of the tasks that have ended, 0 to 1, …
         of_at_least: … once so many have ended. Defaults to 1.
         then: `cancel` cancels all tasks that have not ended; `pause` queues no task that waits for others
-            until you resume the workflow. Defaults to `cancel`.
+            until you resume the workflow; `grns.Escalate(...)` submits a task, such as one that calls a
+            person; a list has one of the two words and an escalation. Defaults to `cancel`.
 
     Example:
         flow = client.workflow("import", fail_after=grns.Failures(share=0.1, of_at_least=20))
+        call = grns.Escalate("call_a_human", {"team": "imports"}, pool="ops")
+        flow = client.workflow("import", fail_after=grns.Failures(count=3, then=["pause", call]))
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -90,13 +112,29 @@ class Failures(BaseModel):
     count: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
     share: Annotated[float, Field(gt=0.000001, le=1, allow_inf_nan=False)] | None = None
     of_at_least: Annotated[int, Field(ge=1, le=10_000, strict=True)] = 1
-    then: Literal["cancel", "pause"] = "cancel"
+    then: FailureAction | Annotated[tuple[FailureAction, ...], Field(min_length=1, max_length=2)] = "cancel"
 
     @model_validator(mode="after")
     def _is_one(self) -> Failures:
         if (self.count is None) == (self.share is None):
             raise ValueError("pass count or share")
+        if len({type(one) is str for one in self._actions}) < len(self._actions):
+            raise ValueError("then: pass cancel or pause, an escalation, or one of each")
         return self
+
+    @property
+    def action(self) -> Literal["cancel", "pause"] | None:
+        """How the workflow is stopped; None if it is not."""
+        return next((one for one in self._actions if not isinstance(one, Escalation)), None)
+
+    @property
+    def escalation(self) -> Escalation | None:
+        """The task that is submitted."""
+        return next((one for one in self._actions if isinstance(one, Escalation)), None)
+
+    @property
+    def _actions(self) -> tuple[FailureAction, ...]:
+        return self.then if isinstance(self.then, tuple) else (self.then,)
 
 
 class Submission(BaseModel):

@@ -177,7 +177,7 @@ def call(
 def _workflow(workflow: NewWorkflow) -> str:
     fields: dict[str, Any] = {"id": workflow.id, "name": workflow.name}
     if workflow.fail_after is not None:
-        fields["fail_after"] = workflow.fail_after.model_dump(exclude_none=True)
+        fields["fail_after"] = workflow.fail_after.model_dump(mode="json", exclude_defaults=True)
     return json.dumps(fields)
 
 

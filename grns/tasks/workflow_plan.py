@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
-from grns.model.json import Limits
+from grns.model.json import Limits, dumps
 from grns.model.submission import (
     MOST_NEEDS,
     AgentType,
@@ -126,9 +126,19 @@ def planned(plan: WorkflowPlan, *, workspace: str, trace_id: str | None, limits:
         latest = tasks[name].id
     names = {prepared.id: name for name, prepared in tasks.items()}
     last = {tasks[name].id for name in order if steps[name].on is not None}
+    check_escalation(plan.fail_after, limits)
     return PlannedWorkflow(
         NewWorkflow(workflow_id, plan.name, names, last, plan.fail_after), list(tasks.values())
     )
+
+
+def check_escalation(fail_after: Failures | None, limits: Limits) -> None:
+    """Check that the payload of an escalation can be stored. Raises InvalidInputError if it cannot."""
+    if fail_after is not None and fail_after.escalation is not None:
+        try:
+            dumps(fail_after.escalation.payload, limits)
+        except InvalidInputError as error:
+            raise InvalidInputError(error.code, f"fail_after: the payload of its task: {error}") from error
 
 
 def new_workflow_id() -> str:

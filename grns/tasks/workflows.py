@@ -24,6 +24,7 @@ class WorkflowState:
     Of its `total` tasks, `open` have not ended, `succeeded` have, `failed` have failed, died or been
     cancelled, and `skipped` were not to be run, as on a branch for a failure that did not happen. Its last
     tasks are not counted. While it is paused, or is to be cancelled, no task that waits for others is queued.
+    `escalation_task_id` is the task that was submitted because too many have failed.
     """
 
     id: str
@@ -44,6 +45,7 @@ class WorkflowState:
     paused_by: str | None = None
     pause_reason: str | None = None
     cancel_requested_at: datetime | None = None
+    escalation_task_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,21 @@ async def test_what_a_task_waits_on_is_named(local: httpx2.AsyncClient, shared: 
     assert good(await local.get(f"{PREFIX}/tasks/{write['id']}"))["waits_for"] == "tasks"
 
 
+async def test_workflow_escalates(local: httpx2.AsyncClient, shared: Database) -> None:
+    await begin_here(shared)
+    call = {"task_type": "call_a_human", "agent_type": "ops", "payload": {"team": "imports"}}
+    answer = await local.post(WORKFLOWS, json=report(fail_after={"count": 1, "then": ["pause", call]}))
+    made = good(answer, [201])
+    await finish(shared, await claim(shared, made["tasks"]["a"]), Verb.FAIL)
+    await follow(shared)
+    state = good(await local.get(f"{WORKFLOWS}/{made['id']}"))
+    assert state["paused_by"] == "grns"
+    task = good(await local.get(f"{PREFIX}/tasks/{state['escalation_task_id']}"))
+    assert (task["task_type"], task["priority"], task["payload"]["team"]) == ("call_a_human", 0, "imports")
+    wrong = report(fail_after={"count": 1, "then": {"task_type": "call_a_human", "priority": 7}})
+    assert problem_of(await local.post(WORKFLOWS, json=wrong), 400) == "bad_submission"
+
+
 async def test_workflows_are_listed_by_page_and_status(local: httpx2.AsyncClient, shared: Database) -> None:
     ids = [good(await local.post(WORKFLOWS, json=report(name=f"n{n}")), [201])["id"] for n in range(3)]
     first = good(await local.get(WORKFLOWS, params={"limit": 2}))

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from grns.model.outcome import Verb
+from grns.postgres.database import Database
 from tests.cli.test_access import Call
+from tests.cli.test_pool import with_database
+from tests.support.followers import begin_here, follow
+from tests.support.store import claim, finish
 
 pytest_plugins = ["tests.cli.test_access"]
 
@@ -40,6 +45,27 @@ def test_a_workflow_is_submitted_listed_and_shown(grns: Call, tmp_path: Path) ->
     tasks = grns("workflow", "tasks", workflow_id, "-o", "json").json["items"]
     waits_on = {one["name"]: sorted(one["waits_on"]) for one in tasks}
     assert waits_on == {"a": [], "b": [], "write_report": ["a", "b"]}
+
+
+def test_workflow_with_an_escalation_shows_its_task(grns: Call, tmp_path: Path, url: str) -> None:
+    call = {"task_type": "call_a_human", "agent_type": "ops", "payload": {"team": "imports"}}
+    plan = {"name": "import", "tasks": [{"name": "a", "task_type": "noop"}]}
+    (tmp_path / "report.json").write_text(json.dumps(plan | {"fail_after": {"count": 1, "then": call}}))
+    made = grns("workflow", "submit", "@report.json", "-o", "json")
+    assert made.code == 0, made.err
+    assert grns("workflow", "show", made.json["id"], "-o", "json").json["escalation_task_id"] is None
+
+    async def fail(database: Database) -> None:
+        await begin_here(database)
+        await finish(database, await claim(database, made.json["tasks"]["a"]), Verb.FAIL)
+        await follow(database)
+
+    with_database(url, fail)
+    task_id = grns("workflow", "show", made.json["id"], "-o", "json").json["escalation_task_id"]
+    assert task_id in grns("workflow", "show", made.json["id"]).out
+    assert "call_a_human" in grns("task", "show", task_id).out
+    wrong = plan | {"fail_after": {"count": 1, "then": call | {"agent_type": "two words"}}}
+    assert "fail_after" in grns("workflow", "submit", json.dumps(wrong)).err
 
 
 def test_workflow_is_paused_cancelled_and_redriven(grns: Call, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "total": 3,
             "succeeded": 2,
             "failed": 1,
+            "escalation_task_id": "gr-1",
         }
         for word, status in (
             ("started", "running"),

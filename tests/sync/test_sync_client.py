@@ -120,6 +120,10 @@ def test_workflow_and_schedule_without_await(client: sync.Client, shared: Databa
     assert run.cancel().filter.endswith(f"workflow:{run.id}")
     with pytest.raises(ConflictError, match="is being cancelled"):
         run.redrive()
+    call = grns.Escalate(handle, Page(url="x"), priority=1)
+    import_ = client.workflow("import", fail_after=grns.Failures(count=1, then=["pause", call]))
+    import_.task("other", pool="worker")
+    assert import_.submit().get().escalation_task_id is None
     lost = client.workflow("lost")
     lost.task(handle, Page(url="x"))
     with psycopg.connect(shared.url) as connection:

@@ -19,8 +19,9 @@ from grns.web.app import PAGES
 from grns.web.page_request import NAVIGATION
 from grns.worker.finishes import Finish, Finishes
 from tests.support.aggregators import count_all
+from tests.support.followers import begin_here, follow
 from tests.support.harness import submit
-from tests.support.store import FINGERPRINT, claim
+from tests.support.store import FINGERPRINT, claim, fetch, finish
 from tests.support.web import Browser, Document, Element, Hall, fields, furnish, page, resolved
 
 ROOMS = [one.path for one in NAVIGATION] + ["/help", "/operations/new"]
@@ -191,6 +192,28 @@ async def test_pages_of_a_failed_task_and_its_issue_show_the_traceback(
     for path in (f"/tasks/{owner.id}", f"/issues/{FINGERPRINT}"):
         answer = await guest.client.get(path)
         assert "Traceback\n  &lt;here&gt;" in answer.text, path
+
+
+async def test_page_of_a_workflow_leads_to_the_task_it_was_escalated_to(
+    guest: Browser, shared: Database
+) -> None:
+    await begin_here(shared)
+    call = {"task_type": "call_a_human", "agent_type": "ops", "payload": {"team": "imports"}}
+    wanted = {"name": "import", "fail_after": {"count": 1, "then": call}}
+    graph = [{"task_type": "noop"}, {"task_type": "noop"}]
+    made = await shared.run("submit_graph", json.dumps(graph), "default", None, json.dumps(wanted))
+    (workflow,) = await fetch(shared, "select id from grns.workflows")
+    path = f"/workflows/{workflow['id']}"
+    assert "escalated to" not in (await guest.open(path)).root.text
+    await finish(shared, await claim(shared, made[0]["task_id"]), Verb.FAIL)
+    await follow(shared)
+    (task,) = await fetch(shared, "select id from grns.tasks where task_type = 'call_a_human'")
+    shown = await guest.open(path)
+    assert "escalated to" in shown.root.text
+    (link,) = [link for link in shown.links if task["id"] in link]
+    answer = await guest.client.get(resolved(path, link))
+    assert "imports" in answer.text
+    assert workflow["id"] in answer.text
 
 
 async def test_a_bug_is_answered_with_a_page_and_a_trace_id(

@@ -18,6 +18,7 @@ _TYPES = (
     "bigint, bigint, float8, bigint[], bigint[], bigint, bigint, bigint[], bigint[],"
     " text[], bigint, text[], text[]"
 )
+_WORKFLOW = '{"name": "wide", "fail_after": {"count": 1, "then": {"task_type": "call"}}}'
 _END = """
     with claimed as (
         select t.id from grns.tasks t where t.status = 'queued'
@@ -68,10 +69,12 @@ async def test_no_row_is_compared_with_each_other_one(shared: Database, analyzed
         if analyzed == "when empty":
             await connection.execute(_ANALYZE)
         await connection.execute(f"prepare follow ({_TYPES}) as {statement('follow_log')}")
-        await connection.fetch("select grns.submit_graph($1::text::jsonb)", graph)
+        await connection.fetch(
+            "select grns.submit_graph($1::text::jsonb, workflow => $2::text::jsonb)", graph, _WORKFLOW
+        )
         if analyzed == "now":
             await connection.execute(_ANALYZE)
-        for queued in (1, _WIDE, 1):
+        for queued in (1, _WIDE + 1, 1):  # an escalation beside the middle
             assert await rows_compared(connection) < 30 * _WIDE
             rows = await connection.fetch("select from grns.tasks where status = 'queued'")
             assert len(rows) == queued

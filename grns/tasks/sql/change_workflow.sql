@@ -16,8 +16,8 @@ changed as (
         pause_reason = case $3::text when 'pause' then $5::text when 'redrive' then k.pause_reason end,
         cancel_requested_at = case $3::text when 'cancel' then coalesce(k.cancel_requested_at, now())
             when 'redrive' then null else k.cancel_requested_at end,
-        -- it was stopped, or is not to be any more: what is redriven runs to its end
-        stopped_at = case when $3::text = 'redrive' and k.fail_action is not null then coalesce(k.stopped_at, now())
+        -- its failures were counted, or are not to be any more: what is redriven runs to its end
+        stopped_at = case when $3::text = 'redrive' and num_nonnulls(k.fail_count, k.fail_share) > 0 then coalesce(k.stopped_at, now())
             else k.stopped_at end,
         version = k.version + 1
     from held h

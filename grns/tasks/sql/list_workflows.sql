@@ -1,7 +1,7 @@
 -- Lists workflows, the latest first. $1 workspace, $2 status, or null for all, $3 before this id, or null, $4 rows at most
 select k.id, k.workspace, k.name, k.status, k.total, w.open, w.met as succeeded, w.broken as failed,
     k.total - w.open - w.met - w.broken as skipped, k.trace_id, k.created_at, k.created_by, k.ended_at,
-    k.paused_at, k.paused_by, k.pause_reason, k.cancel_requested_at, k.version
+    k.paused_at, k.paused_by, k.pause_reason, k.cancel_requested_at, k.escalation_task_id, k.version
 from grns.workflows k
 join grns.waits w on w.task_id = k.id
 where k.workspace = $1 and ($2::text is null or k.status = $2) and ($3::text is null or k.id < $3)

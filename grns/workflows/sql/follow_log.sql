@@ -5,7 +5,7 @@
 -- noted, and tried with the next reading.
 -- Where more needs would change than $11 allows, the cursor stays, and the same rows are read again.
 -- Answers with the id of its transaction, how many tasks wait, whether there is more to do with the same rows, and each
--- task that was queued.
+-- task that was queued, or submitted: that one may wait for its limits.
 -- Thousands of tasks may need one, and one thousands: `offset 0` has rows looked up for each that is found before, and
 -- never compared with each of these.
 -- $1 epoch, $2 moves so far, $3 lease in seconds, $4 and $5 bounds of the numbers to read, $6 how many they are, $7 all
@@ -138,10 +138,11 @@ counted as (
     where w.ctid = p.place
     returning w.task_id, w.open, w.met, w.broken, w.run_at, w.ended_by, s.why, p.verdict
 ),
--- A workflow has ended when all of its tasks have, and goes on where one of them is redriven. It is stopped, once, when
--- as many have failed as it allows.
+-- A workflow has ended when all of its tasks have, and goes on where one of them is redriven. Once, when as many have failed
+-- as it allows, it is stopped, and its escalation is submitted, unless it is being cancelled.
 ending as (
-    select k.id, k.place, s.status, c.met, c.broken, s.is_reached, s.is_reached and c.open > 0 as is_stopped
+    select k.id, k.place, s.status, c.met, c.broken, s.is_reached, s.is_reached and c.open > 0 as is_stopped,
+        s.is_reached and k.escalation is not null and k.cancel_requested_at is null as is_escalated
     from counted c
     cross join lateral (
         select o.*, o.ctid as place from grns.workflows o where o.id = c.task_id offset 0
@@ -173,10 +174,24 @@ ended as (
                 e.status = k.status as is_kept) as p),
         cancel_requested_at = case when e.is_stopped and k.fail_action = 'cancel' then coalesce(k.cancel_requested_at, now())
             when e.status in (k.status, 'cancelled') then k.cancel_requested_at end,
-        stopped_at = case when e.is_reached then now() else k.stopped_at end, version = k.version + 1
+        stopped_at = case when e.is_reached then now() else k.stopped_at end,
+        escalation_task_id = case when e.is_escalated then grns.new_task_id() else k.escalation_task_id end,
+        version = k.version + 1
     from ending e
     where k.ctid = e.place and k.id in (select l.id from kept l)
-    returning k.*, e.met, e.broken, e.is_stopped
+    returning k.*, e.met, e.broken, e.is_stopped, e.is_escalated
+),
+escalated as (
+    select k.escalation_task_id as id, k.workspace, k.escalation ->> 'agent_type' as agent_type
+    from (select o.* from ended o where o.is_escalated offset 0) as k
+    cross join lateral (
+        select count(*) from grns.submit_tasks(array[k.escalation_task_id], array[k.workspace],
+            array[k.escalation ->> 'task_type'], array[k.escalation ->> 'agent_type'],
+            array[(k.escalation ->> 'priority')::smallint],
+            array[k.escalation -> 'payload' || jsonb_build_object('workflow_id', k.id, 'workflow', k.name, 'total', k.total,
+                'failed', k.broken, 'reason', 'too many tasks of the workflow have failed')],
+            '{}', array[(k.escalation ->> 'max_attempts')::integer], '{}', array[k.trace_id], '{}', 'grns')
+    ) as s
 ),
 stopping as (
     insert into grns.operations (workspace, action, filter, canary, reason, created_by, matched, is_exact)
@@ -262,7 +277,7 @@ logged as (
             end, null, null, k.trace_id, null,
         null, null,
         json_build_object('workflow_id', k.id, 'name', k.name, 'status', k.status, 'total', k.total,
-            'succeeded', k.met, 'failed', k.broken)
+            'succeeded', k.met, 'failed', k.broken, 'escalation_task_id', case when k.is_escalated then k.escalation_task_id end)
     from ended k
     union all
     select 0, gen_random_uuid(), o.workspace, null, 'evt.operation.created', null, null, o.trace_id, null, null, null,
@@ -298,6 +313,10 @@ select pg_current_xact_id()::text::bigint as xid, (select count(*) from ends) >=
     (select count(*) from left_over) as postponed,
     exists (select from grns.tasks t where t.waits_for = 'tasks')
         or exists (select from grns.workflows k where k.ended_at is null) as is_needed,
-    m.id, m.workspace, m.agent_type
+    q.id, q.workspace, q.agent_type
 from held
-left join moved m on m.status = 'queued'
+left join (
+    select m.id, m.workspace, m.agent_type from moved m where m.status = 'queued'
+    union all
+    select e.id, e.workspace, e.agent_type from escalated e
+) as q on true

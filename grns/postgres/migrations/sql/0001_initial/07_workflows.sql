@@ -29,6 +29,14 @@ create table grns.waits (
     is_skipped boolean not null default false     -- whether that was because nothing was to be done
 ) with (fillfactor = 50);
 
+-- Whether the follower can submit a task: grns.submit_tasks refuses any other, which would stop it.
+create function grns.is_escalation(task jsonb) returns boolean language sql immutable as $$
+    select (task ->> 'task_type' ~ '^[A-Za-z0-9_-]{1,64}$' and task ->> 'agent_type' ~ '^[A-Za-z0-9_-]{1,64}$'
+        and task ->> 'agent_type' <> 'instance' and task ->> 'priority' ~ '^[0-3]$'
+        and coalesce(task ->> 'max_attempts', '1') ~ '^([1-9][0-9]{0,2}|1000)$'
+        and jsonb_typeof(task -> 'payload') = 'object') is true
+$$;
+
 -- Tasks that were submitted together. A workflow needs each of its tasks to succeed: its rows in grns.needs and grns.waits
 -- are those of a task, but for its last tasks, which need the workflow. The follower sets its status. While it is paused, no
 -- task of it is queued because its needs are met; once it is to be cancelled, such a task is ended instead.
@@ -48,13 +56,18 @@ create table grns.workflows (
     cancel_requested_at timestamptz,
     fail_count   integer,                         -- after so many failed tasks, or such a share of those that have
     fail_share   double precision,                -- ended, if so many have, it is paused, or its tasks are cancelled;
-    fail_least   integer not null default 1,      -- once
+    fail_least   integer not null default 1,      -- once, and the escalation is submitted: a task
     fail_action  text,
+    escalation   jsonb,
     stopped_at   timestamptz,                     -- when that was
+    escalation_task_id text collate "C",          -- the id of that task
     version      integer not null default 1,
     constraint workflows_failures check (
-        num_nonnulls(fail_count, fail_share) = num_nonnulls(fail_action) and fail_action in ('pause', 'cancel')
+        num_nonnulls(fail_count, fail_share) = least(num_nonnulls(fail_action, escalation), 1)
+        and fail_action in ('pause', 'cancel')
         and fail_count > 0 and fail_share > 0 and fail_share <= 1 and fail_least > 0),
+    constraint workflows_escalation check (
+        escalation is null or (grns.is_escalation(escalation) and trace_id ~ '^[!-~]{1,128}$')),
     constraint workflows_status check (
         case status when 'running' then ended_at is null
             else status in ('succeeded', 'failed', 'cancelled') and ended_at is not null and paused_at is null end)
@@ -115,7 +128,9 @@ insert into grns.follow_cursor default values;
 -- `task` is the name or the id of a task that stands before it, or the id of one that exists, and `outcome` success (default),
 -- failure or end; `required`, how many of the needs must be met (null: all). With a `workflow`, an object of name, id
 -- and trace_id (null: new ones), they are its tasks, but for those with `is_last`, which may need the workflow. Its
--- `fail_after`, an object of count, or of share and of_at_least (1), and `then` (cancel, or pause), says when it is stopped.
+-- `fail_after`, an object of count, or of share and of_at_least (1), and `then`, says when it is stopped: `then` is cancel
+-- (default) or pause, or a task that is submitted then, an object of task_type, payload, agent_type, priority (0) and
+-- max_attempts; or an array of both.
 -- Returns a row for each task, in order; `created` is false where its idempotency key belongs to a task like it.
 -- What is refused has the SQLSTATE 22023, with `bad_submission`, `unknown_need`, `dependency_cycle` or a word of
 -- grns.check_payload as its detail.
@@ -135,6 +150,11 @@ declare
     attempts integer[]; keys text[]; traces text[]; causes uuid[]; times timestamptz[]; needy boolean[]; least integer[];
     existed boolean[]; last boolean[];
     flow_id constant text := coalesce(workflow ->> 'id', overlay(grns.new_task_id() placing 'wf' from 1));
+    fail_after constant jsonb := nullif(workflow -> 'fail_after', 'null');
+    actions constant jsonb := case jsonb_typeof(fail_after -> 'then')
+        when 'array' then fail_after -> 'then' when 'null' then '["cancel"]'
+        else jsonb_build_array(coalesce(fail_after -> 'then', '"cancel"')) end;
+    escalation jsonb;
     -- One entry for each need: the place of its task, the id that it needs, and the place of that, if it is in the graph.
     owners bigint[]; needed text[]; befores bigint[]; labels text[]; outcomes text[];
 begin
@@ -180,6 +200,13 @@ begin
     left join unnest(names, ids) with ordinality as b (name, id, place) on b.name = n.task
     left join unnest(ids, names) with ordinality as i (id, name, place) on i.id = n.task;
 
+    select jsonb_build_object('task_type', a.task ->> 'task_type', 'agent_type', coalesce(a.task ->> 'agent_type', 'worker'),
+        'priority', coalesce(nullif(a.task -> 'priority', 'null'), '0'), 'max_attempts', a.task -> 'max_attempts',
+        'payload', coalesce(a.task -> 'payload', '{}'))
+    into escalation
+    from jsonb_array_elements(actions) as a (task)
+    where fail_after is not null and jsonb_typeof(a.task) = 'object';
+
     wrong := case
         when array_position(types, null) is not null then 'each task has a task_type'
         when (select count(distinct n.name) < count(n.name) from unnest(names) as n (name))
@@ -198,14 +225,19 @@ begin
             then 'required is 1 up to the number of needs'
         when workflow is not null and (workflow ->> 'name' ~ '^[ -~]{1,255}$' and flow_id ~ '^wf-[a-z0-9]{26}$') is not true
             then 'a workflow has a name of 1 to 255 printable ASCII characters'
-        when workflow -> 'fail_after' <> 'null' and not (
-                jsonb_typeof(workflow -> 'fail_after') = 'object'
-                and num_nonnulls(workflow -> 'fail_after' ->> 'count', workflow -> 'fail_after' ->> 'share') = 1
-                and coalesce((workflow -> 'fail_after' ->> 'count')::integer, 1) > 0
-                and coalesce((workflow -> 'fail_after' ->> 'share')::double precision, 1) between 0.000001 and 1
-                and coalesce(workflow -> 'fail_after' ->> 'then', 'cancel') in ('cancel', 'pause')
-                and coalesce((workflow -> 'fail_after' ->> 'of_at_least')::integer, 1) > 0)
-            then 'fail_after has a count, or a share of 1 at most, and `then` is cancel or pause'
+        when workflow ->> 'trace_id' !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
+        when fail_after is not null and not (
+                jsonb_typeof(fail_after) = 'object'
+                and num_nonnulls(fail_after ->> 'count', fail_after ->> 'share') = 1
+                and coalesce((fail_after ->> 'count')::integer, 1) > 0
+                and coalesce((fail_after ->> 'share')::double precision, 1) between 0.000001 and 1
+                and coalesce((fail_after ->> 'of_at_least')::integer, 1) > 0
+                and (select count(*) between 1 and 2 and count(*) = count(distinct jsonb_typeof(a.task))
+                        and bool_and(a.task in ('"cancel"', '"pause"') or jsonb_typeof(a.task) = 'object')
+                    from jsonb_array_elements(actions) as a (task)))
+            then 'fail_after has a count, or a share of 1 at most, and `then` is cancel or pause, a task, or one of both'
+        when escalation is not null and not grns.is_escalation(escalation)
+            then 'fail_after: the task of `then` has a task_type, an agent_type, a priority of 0 to 3, max_attempts of 1 to 1000'
         when workflow is null and true = any(last) then 'only the tasks of a workflow can be its last ones'
         when false <> all(last) then 'a workflow has tasks besides its last ones'
         when exists (select from unnest(owners, befores) as n (owner, before) where not last[n.owner] and last[n.before])
@@ -236,6 +268,9 @@ begin
             detail = case when is_cycle then 'dependency_cycle' else 'bad_submission' end;
     end if;
     perform grns.check_payload(p.payload) from unnest(payloads) as p (payload);
+    if escalation is not null then
+        perform grns.check_payload(escalation -> 'payload');
+    end if;
     -- Nothing deletes them until this transaction has ended; a worker may end them meanwhile.
     select n.id into wrong
     from (select distinct e.needs as id from unnest(needed, befores) as e (needs, before)
@@ -285,12 +320,14 @@ begin
     group by o.place, o.id, o.least, o.run_at, o.delay, o.is_last;
     if workflow is not null then
         insert into grns.workflows (id, workspace, name, total, trace_id, created_by, fail_count, fail_share, fail_least,
-            fail_action)
+            fail_action, escalation)
         select flow_id, $2, workflow ->> 'name', (select count(*) filter (where not l) from unnest(last) as l),
             coalesce(workflow ->> 'trace_id', traces[1]), actor, f.count, f.share, coalesce(f.of_at_least, 1),
-            case when f.count is not null or f.share is not null then coalesce(f."then", 'cancel') end
-        from jsonb_to_record(coalesce(nullif(workflow -> 'fail_after', 'null'), '{}'))
-            as f (count integer, share double precision, of_at_least integer, "then" text);
+            case when fail_after is not null then
+                (select a.task #>> '{}' from jsonb_array_elements(actions) as a (task) where jsonb_typeof(a.task) = 'string')
+            end,
+            escalation
+        from jsonb_to_record(coalesce(fail_after, '{}')) as f (count integer, share double precision, of_at_least integer);
         insert into grns.needs (task_id, needs, workspace, name)
         select flow_id, p.id, $2, coalesce(p.name, p.id)
         from unnest(ids, names, last) as p (id, name, is_last)
