@@ -22,7 +22,7 @@ from grns.tasks.workflow_plan import PlannedWorkflow
 from grns.tasks.workflows import WorkflowState
 from grns.telemetry import current
 from grns.testing.context import LocalContext, forged
-from grns.testing.eager_needs import EagerNeeds, Verdict
+from grns.testing.eager_needs import EagerNeeds, Verdict, escalation
 from grns.worker.handler import Handler
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.pool import Pool
@@ -82,10 +82,11 @@ class EagerClient(Client):
 
     async def run_waiting(self) -> None:
         """Run the tasks that are delayed or snoozed, and those that `runs=False` has held."""
-        for task in list(self.tasks.values()):
+        for task_id in list(self.tasks):
+            task = self.tasks[task_id]  # as it is now: a failure before may have ended it
             is_due = task.status in (TaskStatus.QUEUED, TaskStatus.WAITING, TaskStatus.RETRY_WAIT)
             if is_due and task.waits_for != "tasks":
-                await self._run(task.id)
+                await self._run(task_id)
         await self._settle()
 
     def assert_submitted(self, task: Handler[Any, Any] | str, payload: Any = None, **fields: Any) -> Task:
@@ -128,9 +129,7 @@ class EagerClient(Client):
         for task in (self.tasks[task_id] for task_id in task_ids if task_id in self.tasks):
             answers[task.id] = str(task.status) if task.is_terminal else "cancelled"
             if not task.is_terminal:
-                self._change(
-                    task.id, status=TaskStatus.CANCELLED, finished_at=datetime.now(UTC), waits_for=None
-                )
+                self._cancel(task.id)
         await self._settle()
         return answers
 
@@ -141,6 +140,7 @@ class EagerClient(Client):
             ended = task.status in (TaskStatus.FAILED, TaskStatus.DEAD, TaskStatus.CANCELLED)
             answers[task.id] = "redriven" if ended else str(task.status)
             if ended:
+                self._needs.open_again(task.id)
                 self._needs.ended.pop(task.id, None)
                 self._change(
                     task.id, status=TaskStatus.QUEUED, uncounted_attempts=task.attempt, finished_at=None
@@ -155,6 +155,24 @@ class EagerClient(Client):
         if state is None:
             raise NotFoundError(f"no workflow {workflow_id} was submitted to this client")
         return state
+
+    async def pause_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
+        """Pause a workflow: no task of it that waits for others is queued until it is resumed."""
+        await self._running(workflow_id, "pause")
+        self._needs.workflows[workflow_id].pause("eager", reason)
+        return await self.get_workflow(workflow_id)
+
+    async def resume_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
+        """Resume a workflow."""
+        await self._running(workflow_id, "resume")
+        self._needs.workflows[workflow_id].resume()
+        await self._settle()
+        return await self.get_workflow(workflow_id)
+
+    async def _running(self, workflow_id: str, verb: str) -> None:
+        state = await self.get_workflow(workflow_id)
+        if state.status != "running":
+            raise ConflictError(f"workflow {workflow_id} has ended as {state.status}: it cannot {verb}")
 
     async def events(self, task_id: str) -> list[LogEvent]:
         """Raise InvalidInputError: eager mode has no event log."""
@@ -180,6 +198,7 @@ class EagerClient(Client):
 
     async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | ConflictError]:
         answers: list[Submitted | ConflictError] = []
+        created: list[str] = []
         for prepared in part:
             task = _task(prepared)
             same = [
@@ -190,13 +209,15 @@ class EagerClient(Client):
             if not same:
                 self.tasks[task.id] = task
                 self._needs.add(prepared)
-                if self._runs and task.status is TaskStatus.QUEUED:
-                    await self._run(task.id)
+                created.append(task.id)
                 answers.append(Submitted(task.id, True, task.trace_id))
             elif all(getattr(same[0], name) == getattr(task, name) for name in _SAME):
                 answers.append(Submitted(same[0].id, False, same[0].trace_id))
             else:
                 answers.append(ConflictError(f"the idempotency key belongs to task {same[0].id}"))
+        for task_id in created if self._runs else ():
+            if self.tasks[task_id].status is TaskStatus.QUEUED:
+                await self._run(task_id)
         await self._settle()
         return answers
 
@@ -207,15 +228,34 @@ class EagerClient(Client):
             has_changed = False
             for task_id, verdict in self._needs.verdicts().items():
                 has_changed |= await self._follow(task_id, verdict)
+            has_changed |= await self._stop()
+
+    async def _stop(self) -> bool:
+        """Stop the workflows in which too many tasks have failed, and submit their escalations."""
+        found = self._needs.reached()
+        for workflow, limit, state in found:
+            if limit.action == "pause" and state.open:
+                workflow.pause("grns", "too many of its tasks have failed")
+            if limit.action == "cancel" and state.open:
+                workflow.cancel_requested_at = datetime.now(UTC)
+                for task in [self.tasks[one] for one in workflow.members]:
+                    if not task.is_terminal and task.status is not TaskStatus.RUNNING:
+                        self._cancel(task.id)
+            if limit.escalation is not None:
+                prepared = escalation(limit.escalation, state)
+                workflow.escalation_task_id = prepared.id
+                await self._submit_part([prepared])
+        return bool(found)
+
+    def _cancel(self, task_id: str) -> None:
+        self._change(task_id, status=TaskStatus.CANCELLED, finished_at=datetime.now(UTC), waits_for=None)
 
     async def _follow(self, task_id: str, verdict: Verdict) -> bool:
         was = self._needs.ended.get(task_id)
         if verdict in ("dependency", "skipped"):
             if was is None:
                 self._needs.ended[task_id] = verdict
-                self._change(
-                    task_id, status=TaskStatus.CANCELLED, waits_for=None, finished_at=datetime.now(UTC)
-                )
+                self._cancel(task_id)
             return was is None
         if was is not None:
             del self._needs.ended[task_id]
@@ -241,6 +281,7 @@ class EagerClient(Client):
         await self._attempt(handler, task_id, limit)
         while self.tasks[task_id].status is TaskStatus.QUEUED:
             await self._attempt(handler, task_id, limit)
+        await self._stop()
 
     async def _attempt(self, handler: Handler[Any, Any], task_id: str, limit: int) -> None:
         task = self.tasks[task_id]

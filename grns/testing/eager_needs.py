@@ -7,12 +7,37 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
-from grns.model.submission import Need, Outcome
+from grns.model.json import Limits
+from grns.model.submission import Escalation, Failures, Need, Outcome, submission
 from grns.model.task import Task, TaskStatus
-from grns.tasks.submit import NewWorkflow, Prepared
-from grns.tasks.workflows import WorkflowState
+from grns.tasks.submit import NewWorkflow, Prepared, prepare
+from grns.tasks.workflows import WorkflowState, WorkflowStatus
 
 Verdict = Literal["waiting", "queued", "dependency", "skipped"]
+
+
+@dataclass(slots=True)
+class EagerWorkflow:
+    """A workflow of an eager client. `stopped_at` is when too many of its tasks had failed."""
+
+    new: NewWorkflow
+    members: list[str]
+    created_at: datetime
+    stopped_at: datetime | None = None
+    paused_at: datetime | None = None
+    paused_by: str | None = None
+    pause_reason: str | None = None
+    cancel_requested_at: datetime | None = None
+    escalation_task_id: str | None = None
+
+    def pause(self, by: str, reason: str | None) -> None:
+        """Let no task that waits for others be queued; one that is paused stays as it is."""
+        if self.paused_at is None:
+            self.paused_at, self.paused_by, self.pause_reason = datetime.now(UTC), by, reason
+
+    def resume(self) -> None:
+        """Let tasks be queued again."""
+        self.paused_at = self.paused_by = self.pause_reason = None
 
 
 @dataclass(slots=True)
@@ -22,7 +47,7 @@ class EagerNeeds:
     tasks: Mapping[str, Task]
     ended: dict[str, Verdict] = field(default_factory=dict)
     _needs: dict[str, tuple[tuple[Need, ...], int]] = field(default_factory=dict)
-    _workflows: dict[str, tuple[NewWorkflow, list[str], datetime]] = field(default_factory=dict)
+    workflows: dict[str, EagerWorkflow] = field(default_factory=dict)
 
     def add(self, prepared: Prepared) -> None:
         """Note what a task needs."""
@@ -33,15 +58,50 @@ class EagerNeeds:
     def add_workflow(self, workflow: NewWorkflow, batch: Iterable[Prepared]) -> None:
         """Note the tasks of a workflow."""
         members = [one.id for one in batch if one.id not in workflow.last]
-        self._workflows[workflow.id] = workflow, members, datetime.now(UTC)
+        self.workflows[workflow.id] = EagerWorkflow(workflow, members, datetime.now(UTC))
 
     def verdicts(self) -> dict[str, Verdict]:
         """Return what becomes of each task that waits for others, or was cancelled for them."""
-        return {
+        held = {
+            task_id
+            for found in self.workflows.values()
+            if found.paused_at is not None
+            for task_id in found.members
+        }
+        verdicts = {
             task_id: self._verdict(*wanted)
             for task_id, wanted in self._needs.items()
             if task_id in self.ended or self.tasks[task_id].waits_for == "tasks"
         }
+        return {
+            task_id: "waiting" if verdict == "queued" and task_id in held else verdict
+            for task_id, verdict in verdicts.items()
+        }
+
+    def reached(self) -> list[tuple[EagerWorkflow, Failures, WorkflowState]]:
+        """Return the workflows in which too many tasks have failed, each once."""
+        found = []
+        for workflow_id, one in self.workflows.items():
+            limit = one.new.fail_after
+            if limit is None or one.stopped_at is not None:
+                continue
+            state = self._state(workflow_id, one)
+            ended = state.succeeded + state.failed
+            if limit.count is not None:
+                is_reached = state.failed >= limit.count
+            else:
+                is_reached = ended >= limit.of_at_least and state.failed >= (limit.share or 0) * ended
+            if is_reached:
+                one.stopped_at = datetime.now(UTC)
+                found.append((one, limit, state))
+        return found
+
+    def open_again(self, task_id: str) -> None:
+        """Let a workflow that has ended go on, where one of its tasks is redriven."""
+        for workflow_id, one in self.workflows.items():
+            if task_id in one.members and self._state(workflow_id, one).status != "running":
+                one.cancel_requested_at = None
+                one.resume()
 
     def results(self, task_id: str) -> dict[str, object]:
         """Return the results of what a task needs, by name."""
@@ -54,19 +114,24 @@ class EagerNeeds:
 
     def workflow(self, workflow_id: str) -> WorkflowState | None:
         """Return the state of a workflow."""
-        if workflow_id not in self._workflows:
-            return None
-        workflow, members, at = self._workflows[workflow_id]
-        ends = [self._end(one) for one in members]
+        found = self.workflows.get(workflow_id)
+        return None if found is None else self._state(workflow_id, found)
+
+    def _state(self, workflow_id: str, one: EagerWorkflow) -> WorkflowState:
+        ends = [self._end(member) for member in one.members]
         failed = sum(_is_broken("success", end) for end in ends)
         is_open = None in ends
+        broken: WorkflowStatus = "failed" if one.cancel_requested_at is None else "cancelled"
         return WorkflowState(
-            id=workflow_id, workspace="default", name=workflow.name,
-            status="running" if is_open else "failed" if failed else "succeeded",
+            id=workflow_id, workspace="default", name=one.new.name,
+            status="running" if is_open else broken if failed else "succeeded",
             total=len(ends), open=ends.count(None), succeeded=ends.count("succeeded"), failed=failed,
-            skipped=ends.count("skipped"), trace_id=self.tasks[members[0]].trace_id, created_at=at,
-            created_by=None,
+            skipped=ends.count("skipped"), trace_id=self.tasks[one.members[0]].trace_id,
+            created_at=one.created_at, created_by=None,
             ended_at=None if is_open else datetime.now(UTC), version=1 if is_open else 2,
+            paused_at=one.paused_at if is_open else None, paused_by=one.paused_by if is_open else None,
+            pause_reason=one.pause_reason if is_open else None, cancel_requested_at=one.cancel_requested_at,
+            escalation_task_id=one.escalation_task_id,
         )  # fmt: skip
 
     def _verdict(self, needs: tuple[Need, ...], required: int) -> Verdict:
@@ -92,8 +157,16 @@ class EagerNeeds:
     def _name(self, need: Need) -> str:
         if need.name is not None:
             return need.name
-        names = (workflow.names.get(need.task) for workflow, _, _ in self._workflows.values())
+        names = (found.new.names.get(need.task) for found in self.workflows.values())
         return next((name for name in names if name is not None), need.task)
+
+
+def escalation(task: Escalation, state: WorkflowState) -> Prepared:
+    """Return the task of an escalation, with what the follower adds to its payload."""
+    facts = {"workflow_id": state.id, "workflow": state.name, "total": state.total, "failed": state.failed}
+    reason = "too many tasks of the workflow have failed"
+    fields = task.model_dump() | {"payload": {**task.payload, **facts, "reason": reason}}
+    return prepare(submission(**fields, trace_id=state.trace_id), Limits())
 
 
 def _is_met(outcome: Outcome, end: str | None) -> bool:

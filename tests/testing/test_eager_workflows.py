@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import grns
 from grns import testing
-from grns.errors import NotFoundError, WaitTimeoutError
+from grns.errors import ConflictError, NotFoundError, WaitTimeoutError
 
 pool = grns.Pool("words")
 fails = True
@@ -31,6 +33,11 @@ async def break_down() -> None:
 @pool.task
 async def note(ctx: grns.Context) -> list[str]:
     return sorted(await ctx.results())
+
+
+@pool.task
+async def call_a_human(alarm: dict[str, Any]) -> None:
+    """Take note of an alarm."""
 
 
 async def test_a_workflow_runs_in_place() -> None:
@@ -92,3 +99,100 @@ async def test_what_is_not_there_is_said() -> None:
         run = await flow.submit()
         with pytest.raises(WaitTimeoutError):
             await run.wait(timeout=0.05)
+
+
+FAILURES = 3
+
+
+async def broken(client: grns.Client, fail_after: grns.Failures, *, tasks: int = 6) -> grns.WorkflowHandle:
+    """Submit a workflow whose first tasks fail, and whose others succeed; a report needs these."""
+    flow = client.workflow("import", fail_after=fail_after)
+    for place in range(FAILURES):
+        flow.task(break_down, name=f"broken {place}")
+    rest = [flow.task(measure, {"word": "a"}, name=f"part {place}") for place in range(tasks - FAILURES)]
+    flow.task(note, name="report", needs=rest)
+    flow.on_end(note, name="last")
+    return await flow.submit()
+
+
+async def statuses(run: grns.WorkflowHandle) -> dict[str, str]:
+    """Return the statuses of the tasks of a workflow, by name."""
+    return {name: str(await handle.status()) for name, handle in run.tasks.items()}
+
+
+@pytest.mark.parametrize(
+    "fail_after", [grns.Failures(count=2), grns.Failures(share=1.0, of_at_least=2)], ids=["count", "share"]
+)
+async def test_too_many_failures_cancel_the_rest(fail_after: grns.Failures) -> None:
+    with testing.eager() as client:
+        run = await broken(client, fail_after)
+        found = await statuses(run)
+        assert (found["broken 0"], found["broken 1"], found["broken 2"]) == ("failed", "failed", "cancelled")
+        assert (found["part 0"], found["report"], found["last"]) == ("cancelled", "cancelled", "succeeded")
+        state = await run.get()
+        assert (state.status, state.failed) == ("cancelled", 7)
+        await run.tasks["part 0"].redrive()
+        assert (await run.get()).status == "failed", "it is stopped once, and goes on if a task is redriven"
+
+
+async def test_too_few_failures_change_nothing() -> None:
+    with testing.eager() as client:
+        for fail_after in (grns.Failures(count=4), grns.Failures(share=0.9, of_at_least=4)):
+            run = await broken(client, fail_after)
+            assert (await statuses(run))["report"] == "succeeded"
+            assert (await run.get()).status == "failed"
+
+
+async def test_too_many_failures_pause_until_the_workflow_is_resumed() -> None:
+    with testing.eager() as client:
+        run = await broken(client, grns.Failures(count=2, then="pause"))
+        found, state = await statuses(run), await run.get()
+        assert (found["broken 2"], found["part 0"], found["report"]) == ("failed", "succeeded", "waiting")
+        assert (state.status, state.paused_by) == ("running", "grns")
+        await run.resume()
+        assert (await statuses(run))["report"] == "succeeded"
+        with pytest.raises(ConflictError, match="ended as failed: it cannot pause"):
+            await run.pause()
+
+
+async def test_pause_and_resume_of_a_workflow() -> None:
+    with testing.eager(runs=False) as client:
+        flow = client.workflow("two")
+        first = flow.task(measure, {"word": "a"})
+        flow.task(note, name="second", needs=[first])
+        run = await flow.submit()
+        assert (await run.pause(reason="closed")).pause_reason == "closed"
+        await client.run_waiting()
+        assert (await statuses(run))["second"] == "waiting"
+        await run.resume()
+        await client.run_waiting()
+        assert (await run.get()).status == "succeeded"
+
+
+async def test_escalation_is_submitted_once() -> None:
+    call = grns.Escalate(call_a_human, {"team": "imports", "failed": 99}, priority=1)
+    with testing.eager(pool) as client:
+        run = await broken(client, grns.Failures(count=2, then=["cancel", call]))
+        await run.tasks["broken 0"].redrive()
+        called = [task for task in client.tasks.values() if task.task_type == "call_a_human"]
+        assert [(task.status, task.priority) for task in called] == [("succeeded", 1)]
+        assert called[0].payload == {
+            "team": "imports", "workflow_id": run.id, "workflow": "import", "total": 7, "failed": 2,
+            "reason": "too many tasks of the workflow have failed",
+        }  # fmt: skip
+        assert (await run.get()).escalation_task_id == called[0].id
+
+
+async def test_escalation_alone_stops_nothing() -> None:
+    with testing.eager() as client:
+        run = await broken(client, grns.Failures(count=3, then=grns.Escalate("call", pool="ops")))
+        assert (await statuses(run))["report"] == "succeeded"
+        assert client.assert_submitted("call").priority == 0
+
+
+async def test_held_tasks_are_not_run_after_too_many_failures() -> None:
+    with testing.eager(runs=False) as client:
+        run = await broken(client, grns.Failures(count=1))
+        await client.run_waiting()
+        found = await statuses(run)
+        assert (found["broken 0"], found["broken 1"], found["part 0"]) == ("failed", "cancelled", "cancelled")
