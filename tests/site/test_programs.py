@@ -78,11 +78,21 @@ async def test_workflows(fleet: Fleet, database: Database, broker: LocalNats, tm
     sys.path.insert(0, str(tmp_path))
     try:
         module, orders = importlib.import_module("words"), importlib.import_module("order")
+        after = importlib.import_module("after")
     finally:
         sys.path.remove(str(tmp_path))
     async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
         assert await asyncio.wait_for(module.count_letters(client), LIMIT_SECONDS) == 9
         await orders.order(client)
+        measured = await client.submit(module.measure, {"word": "few"})
+        published, called, cleaned = await after.follow_up(client, measured.id)
+        await measured.wait(timeout=LIMIT_SECONDS)
+        assert (await called.wait(timeout=LIMIT_SECONDS)).status == "cancelled"
+
+        async def are_queued() -> bool:
+            return {await published.status(), await cleaned.status()} == {"queued"}
+
+        await eventually(are_queued)
     (code,) = blocks("workflows.md", "sql")
     connection = await asyncpg.connect(database.url)
     try:
