@@ -12,7 +12,10 @@ import pytest
 
 from grns import cli
 from grns.dev.servers import LocalNats
+from grns.model.json import Limits
 from grns.postgres.database import Database
+from grns.schedules.model import schedule_spec
+from grns.schedules.service import put
 from grns.webhooks.service import list_webhooks
 from tests.dead_letters.test_message import body
 from tests.dead_letters.test_triage import letter
@@ -36,7 +39,7 @@ TYPED = (
 # What asks, and has nobody to ask here.
 _DESTRUCTIVE = (
     "task redrive", "task discard", "task cancel", "issue redrive", "dlq discard", "webhook delete",
-    "key revoke",
+    "admin key revoke",
 )  # fmt: skip
 # What goes on until somebody ends it, or until somebody else has done it: these have tests of their own.
 _ENDLESS = ("dev", "events replay", "events tail", "operation watch")
@@ -88,7 +91,7 @@ async def _meant(line: str, database: Database) -> list[str] | None:
         return None
     if command == "top":
         return ["top", "--once"]
-    if command.startswith(_DESTRUCTIVE):
+    if " ".join(words).startswith(_DESTRUCTIVE):
         words += ["--yes", *(["--detach"] if "--filter" in words or command.startswith("issue") else [])]
     return [await _named(word, database) for word in words]
 
@@ -101,6 +104,9 @@ async def _named(word: str, database: Database) -> str:
         return str(await letter(database, content=body(task_id=(await place(database, "queued")).id)))
     if word == "KEY_ID":
         return str((await fetch(database, "select id from grns.api_keys limit 1"))[0]["id"])
+    if word == "NAME":
+        spec = schedule_spec(name="daily", task_type="noop", agent_type="worker", cron="0 9 * * *")
+        return (await put(database, spec, workspace="default", actor="tests", limits=Limits())).name
     if word == "WEBHOOK_ID":
         return str((await list_webhooks(database, workspace="default", limit=1)).rows[0].id)
     if word == "NUMBER":

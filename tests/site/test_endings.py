@@ -28,9 +28,12 @@ async def _sleep(task: grns.Context) -> None:
 # Each row of the table, by how it begins; None: the handler never ends.
 _HANDLERS: dict[str, list[Callable[..., Any] | None]] = {
     "returns": [returning({"ok": True}), returning(None)],
-    "raises `grns.Fail(…)`": [returning(grns.Fail("no"))],
+    "raises `grns.Fail(…)`, an exception of `non_retryable`, or one that is not of `retryable`": [
+        returning(grns.Fail("no"))
+    ],
     "raises `grns.Retry(after=…)`": [returning(grns.Retry(after=9)), returning(grns.Retry())],
-    "raises anything else, or takes longer than `timeout_seconds`": [returning(ValueError("no")), _sleep],
+    "raises `grns.Snooze(seconds)`": [returning(grns.Snooze(9))],
+    "raises anything else, or takes longer than `timeout`": [returning(ValueError("no")), _sleep],
     "returns a value that is not JSON or is too large": [returning({1, 2}), returning("x" * 300_000)],
     "is killed with its worker": [None],
 }
@@ -40,7 +43,10 @@ def rows() -> dict[str, tuple[str, str]]:
     """Return the table of docs/pool.md: what the handler does, with attempts left and without."""
     part = text("pool.md").split("## How it ends")[1].split("\n## ")[0]
     lines = [line.strip("|").split(" | ") for line in part.splitlines() if line.startswith("| ")][1:]
-    return {first.strip(): (left.strip(), last.strip()) for first, left, last in lines}
+    return {
+        first.strip(): (left.strip(), (left if last.strip() == "the same" else last).strip())
+        for first, left, last in lines
+    }
 
 
 async def end(database: Database, owner: Claim, function: Callable[..., Any] | None) -> dict[str, Any]:
@@ -49,7 +55,7 @@ async def end(database: Database, owner: Claim, function: Callable[..., Any] | N
         await lapse(database, owner.id)
         await reap(database, 10, None)
     else:
-        outcome = await Runner(function, timeout_seconds=0.05).run(owner)
+        outcome = await Runner(function, timeout=0.05).run(owner)
         await Finishes(database, batch_limit=1).finish(Finish(owner, outcome, random_uuid()))
     return await row_of(database, owner.id)
 
