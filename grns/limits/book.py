@@ -276,7 +276,7 @@ class AdmissionBook:
         }
 
     def forget_idle(self) -> list[Place]:
-        """Forget lines and keys that nothing uses, and return the keys: a task that needs one finds it full."""
+        """Forget lines and keys that nothing uses; return the keys. A task that needs one finds it full."""
         used = {id(known.line) for known in self._tasks.values()}
         for name, line in list(self._lines.items()):
             if line.last is None and id(line) not in used:

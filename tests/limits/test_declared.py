@@ -59,7 +59,7 @@ def test_what_cannot_be_is_refused() -> None:
 
     with pytest.raises(InvalidInputError, match=r"above @pool\.task"):
 
-        @pool.task
+        @pool.task  # type: ignore[type-var]
         @pool.limit("model", max=1)
         async def two() -> None: ...
 
