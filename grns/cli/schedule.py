@@ -54,6 +54,7 @@ _FIELDS: Sequence[tuple[str, Cell]] = (
     ("overlap", "overlap"),
     ("catch up", "catch_up"),
     ("window", lambda one: f"{one.window_seconds:g} s"),
+    ("jitter", lambda one: f"{one.jitter_seconds:g} s" if one.jitter_seconds else None),
     ("priority", "priority"),
     ("max attempts", "max_attempts"),
     ("payload", "payload"),
@@ -109,6 +110,10 @@ def schedule() -> None:
 @click.option(
     "--window", "window_seconds", metavar="TIME", type=option.Duration(code="bad_schedule"), default="1d",
     show_default=True, help="How long ago a missed time may be.",
+)  # fmt: skip
+@click.option(
+    "--jitter", "jitter_seconds", metavar="TIME", type=option.Duration(code="bad_schedule"), default="0",
+    show_default=True, help="How much later than due each task may start: less than 1h.",
 )  # fmt: skip
 @output_option
 def put(out: Output, payload: str | None, **fields: Any) -> None:

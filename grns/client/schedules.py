@@ -42,6 +42,7 @@ class Schedules:
         overlap: Overlap = "skip",
         catch_up: CatchUp = "latest",
         window: float | timedelta = timedelta(days=1),
+        jitter_seconds: float = 0.0,
     ) -> Schedule:
         """Create a schedule, or replace the one of its name. A new rhythm begins now.
 
@@ -50,7 +51,7 @@ class Schedules:
             task, payload, pool, priority, max_attempts: as of `Client.submit`.
             cron, time_zone: five fields, by the clocks of a time zone: see `Pool.cron`.
             every: interval instead, in seconds or as a `timedelta`: see `Pool.every`.
-            overlap, catch_up, window: see `Pool.cron`.
+            overlap, catch_up, window, jitter_seconds: see `Pool.cron`.
 
         Raises:
             InvalidInputError: an argument is invalid (`bad_schedule`, `bad_submission`).
@@ -66,6 +67,7 @@ class Schedules:
             payload=loads_stored(prepared.payload), priority=priority, max_attempts=max_attempts, cron=cron,
             every_seconds=None if every is None else seconds_of(every), time_zone=time_zone, overlap=overlap,
             catch_up=catch_up, window_seconds=seconds_of(window),
+            jitter_seconds=jitter_seconds,
         )  # fmt: skip
         return await service.put(
             self._database,

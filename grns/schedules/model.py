@@ -12,7 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
 from grns.model.submission import AgentType, MaxAttempts, Priority, Token
-from grns.schedules.ticks import LONGEST_WINDOW_SECONDS, CatchUp, Overlap, Rhythm
+from grns.schedules.ticks import (
+    LONGEST_WINDOW_SECONDS,
+    MOST_JITTER_SECONDS,
+    CatchUp,
+    Overlap,
+    Rhythm,
+    jitter,
+)
 
 _DAY_SECONDS = 86_400.0
 _YEAR_SECONDS = 366 * _DAY_SECONDS
@@ -26,7 +33,8 @@ class ScheduleSpec(BaseModel):
     ended, `overlap` says what happens: `skip` submits none, `queue_one` submits one that waits for its end,
     `allow` submits one. Where times were missed, because no scheduler ran or the schedule was changed,
     `catch_up` submits a task for the `latest` of them, for `all` of them (100 at most), or for `none`; those
-    longer ago than `window_seconds` are passed over.
+    longer ago than `window_seconds` are passed over. Each task starts up to
+    `jitter_seconds` later than it is due.
 
     Example:
         {"name": "report", "cron": "0 9 * * 1-5", "time_zone": "Europe/Vienna",
@@ -49,11 +57,14 @@ class ScheduleSpec(BaseModel):
     window_seconds: Annotated[float, Field(ge=0, le=LONGEST_WINDOW_SECONDS, allow_inf_nan=False)] = (
         _DAY_SECONDS
     )
+    jitter_seconds: Annotated[float, Field(ge=0, lt=MOST_JITTER_SECONDS, allow_inf_nan=False)] = 0.0
 
     @model_validator(mode="after")
     def _one_rhythm(self) -> ScheduleSpec:
         if (self.cron is None) is (self.every_seconds is None):
             raise ValueError("say either cron or every_seconds")
+        if self.every_seconds is not None and self.jitter_seconds >= self.every_seconds:
+            raise ValueError("jitter_seconds is less than every_seconds")
         return self
 
 
@@ -86,6 +97,7 @@ class Schedule:
     overlap: Overlap
     catch_up: CatchUp
     window_seconds: float
+    jitter_seconds: float
     anchor_at: datetime
     next_at: datetime
     last_due_at: datetime | None
@@ -109,6 +121,12 @@ class Schedule:
         if self.cron is not None:
             return self.cron if self.time_zone == "UTC" else f"{self.cron} {self.time_zone}"
         return f"every {self.every_seconds:g} s"
+
+    def run_at(self, due_at: datetime) -> datetime | None:
+        """Return when the task of a time may start; None if that is the time itself."""
+        if not self.jitter_seconds:
+            return None
+        return due_at + jitter(f"{self.workspace}/{self.name}", due_at, self.jitter_seconds)
 
     def next_times(self, count: int, *, after: datetime | None = None) -> list[datetime]:
         """Return the next times, in UTC."""

@@ -43,6 +43,7 @@ class Decision:
     reason: str | None = None
     task_id: str | None = None
     missed: int | None = None
+    run_at: datetime | None = None
     waits: bool = False
 
 
@@ -79,7 +80,7 @@ class DueSchedule:
                 decisions.append(Decision(one, due_at, "skipped", "overlap"))
                 continue
             is_waiting = is_running and one.overlap == "queue_one"
-            decisions.append(Decision(one, due_at, "submitted", waits=is_waiting))
+            decisions.append(Decision(one, due_at, "submitted", run_at=one.run_at(due_at), waits=is_waiting))
             is_running = True
         return decisions
 
@@ -206,7 +207,7 @@ async def _submit(
             one.task_id = before
         if one.outcome != "submitted":
             continue
-        prepared = _prepare(one.schedule, one.due_at, before if one.waits else None, limits)
+        prepared = _prepare(one, before if one.waits else None, limits)
         statement, arguments = call([prepared], actor)
         try:
             async with connection.transaction():
@@ -224,7 +225,8 @@ async def _submit(
     return submitted
 
 
-def _prepare(schedule: Schedule, due_at: datetime, before: str | None, limits: Limits) -> Prepared:
+def _prepare(decision: Decision, before: str | None, limits: Limits) -> Prepared:
+    schedule = decision.schedule
     fields = submission(
         task_type=schedule.task_type,
         agent_type=schedule.agent_type,
@@ -232,7 +234,8 @@ def _prepare(schedule: Schedule, due_at: datetime, before: str | None, limits: L
         payload=schedule.payload,
         priority=schedule.priority,
         max_attempts=schedule.max_attempts,
-        idempotency_key=f"schedule/{schedule.name}/{due_at:%Y-%m-%dT%H:%M:%S.%fZ}",
+        run_at=decision.run_at,
+        idempotency_key=f"schedule/{schedule.name}/{decision.due_at:%Y-%m-%dT%H:%M:%S.%fZ}",
         needs=() if before is None else (Need(task=before, outcome="end"),),
     )
     return prepare(fields, limits)

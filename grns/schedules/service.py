@@ -35,6 +35,7 @@ async def put(
             connection, "put_schedule", workspace, spec.name, spec.cron, spec.every_seconds, spec.time_zone,
             spec.task_type, spec.agent_type, payload, spec.priority, spec.max_attempts, spec.overlap,
             spec.catch_up, spec.window_seconds, now, next(rhythm.after(now)), actor,
+            spec.jitter_seconds,
         )  # fmt: skip
         if not rows:
             return await _read(connection, spec.name, workspace)

@@ -7,6 +7,7 @@ or the hour, it runs each time. An interval is elapsed time, from a fixed beginn
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from grns.errors import InvalidInputError
 Overlap = Literal["skip", "queue_one", "allow"]
 CatchUp = Literal["latest", "all", "none"]
 LONGEST_WINDOW_SECONDS = 7 * 86_400.0
+MOST_JITTER_SECONDS = 3600.0
 _CODE = "bad_schedule"
 # Of what was missed, so many are submitted at most with `catch_up` all.
 _MOST_CAUGHT_UP = 100
@@ -76,6 +78,13 @@ class Rhythm:
             if found > moment:
                 yield found
             count += 1
+
+
+def jitter(schedule: str, due_at: datetime, most_seconds: float) -> timedelta:
+    """Return how much later than it is due a task starts: less than `most_seconds`, and always the same."""
+    said = f"{schedule}/{due_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    share = int.from_bytes(hashlib.sha256(said.encode()).digest()[:6], "big") / 2**48
+    return timedelta(microseconds=int(share * most_seconds * 1_000_000))
 
 
 @dataclass(frozen=True, slots=True)

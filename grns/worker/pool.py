@@ -205,6 +205,7 @@ class Pool:
         overlap: Overlap = "skip",
         catch_up: CatchUp = "latest",
         window: float | timedelta = _DAY,
+        jitter_seconds: float = 0.0,
     ) -> Callable[[HandlerT], HandlerT]:
         """Submit a task of the handler below by the clock: `@pool.cron(…)` stands above `@pool.task`.
 
@@ -222,6 +223,8 @@ class Pool:
             catch_up: of the times that were missed, `latest` submits a task for the last one, `all` for each
                 (100 at most, and as `overlap` allows), `none` for none.
             window: how long ago a missed time may be, in seconds or as a `timedelta`, at most 7 days.
+            jitter_seconds: each task starts up to so much later than it is due, less than an hour; the same
+                time has always the same delay. Defaults to 0.
 
         Raises:
             InvalidInputError: an argument is invalid (`bad_schedule`), or what is below is no handler.
@@ -234,6 +237,7 @@ class Pool:
         return self._declaring(
             payload, cron=fields, time_zone=time_zone, name=name, priority=priority, overlap=overlap,
             max_attempts=max_attempts, catch_up=catch_up, window_seconds=seconds_of(window),
+            jitter_seconds=jitter_seconds,
         )  # fmt: skip
 
     def every(
@@ -247,12 +251,14 @@ class Pool:
         overlap: Overlap = "skip",
         catch_up: CatchUp = "latest",
         window: float | timedelta = _DAY,
+        jitter_seconds: float = 0.0,
     ) -> Callable[[HandlerT], HandlerT]:
         """Submit a task of the handler below in intervals: `@pool.every(…)` stands above `@pool.task`.
 
         Args:
             interval: elapsed time, in seconds or as a `timedelta`, at least a second. It is counted from
                 when the schedule was created, also after a restart.
+            jitter_seconds: as of `cron`, and less than the interval.
             name, payload, priority, max_attempts, overlap, catch_up, window: as of `cron`.
 
         Raises:
@@ -266,6 +272,7 @@ class Pool:
         return self._declaring(
             payload, every_seconds=seconds_of(interval), name=name, priority=priority,
             max_attempts=max_attempts, overlap=overlap, catch_up=catch_up, window_seconds=seconds_of(window),
+            jitter_seconds=jitter_seconds,
         )  # fmt: skip
 
     def limit(

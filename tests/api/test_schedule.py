@@ -32,7 +32,10 @@ async def test_a_schedule_from_its_creation_to_its_end(local: httpx2.AsyncClient
         "latest",
         None,
     )
-    replaced = good(await local.post(SCHEDULES, json=hourly(payload={"a": 1}, overlap="allow")), [201])
+    replaced = good(
+        await local.post(SCHEDULES, json=hourly(payload={"a": 1}, overlap="allow", jitter_seconds=60)), [201]
+    )
+    assert replaced["jitter_seconds"] == 60
     assert (replaced["version"], replaced["payload"], replaced["next_at"]) == (2, {"a": 1}, made["next_at"])
     assert [one["name"] for one in good(await local.get(SCHEDULES))["items"]] == ["hourly"]
     times = [datetime.fromisoformat(one) for one in good(await local.get(f"{path}/next?count=3"))["times"]]
@@ -67,6 +70,7 @@ async def test_lists_have_pages(local: httpx2.AsyncClient, shared: Database) -> 
         ({"time_zone": "Europe/Nowhere"}, "time_zone"),
         ({"every_seconds": 60}, "either cron or every_seconds"),
         ({"window_seconds": 1e9}, "window_seconds"),
+        ({"jitter_seconds": 3600}, "jitter_seconds"),
         ({"nonsense": 1}, "nonsense"),
     ],
 )

@@ -43,7 +43,14 @@ def pool_of(cron: str = "0 * * * *") -> grns.Pool:
     pool = grns.Pool("reports")
 
     @pool.cron(cron, payload=Days(days=1), time_zone="Europe/Vienna")
-    @pool.every(timedelta(hours=2), name="often", payload={"days": 2}, overlap="queue_one", priority=1)
+    @pool.every(
+        timedelta(hours=2),
+        name="often",
+        payload={"days": 2},
+        overlap="queue_one",
+        priority=1,
+        jitter_seconds=9,
+    )
     @pool.task(max_attempts=5)
     async def write_report(_: Days) -> None: ...
 
@@ -59,6 +66,7 @@ async def test_a_worker_puts_the_schedules_of_its_pool_in_place(shared: Database
         "reports",
         "0 * * * * Europe/Vienna",
     )
+    assert (report.jitter_seconds, often.jitter_seconds) == (0, 9)
     assert (report.payload, report.updated_by) == ({"days": 1}, "w")
     assert (often.every_seconds, often.overlap, often.priority, often.payload) == (
         7200,
@@ -149,8 +157,15 @@ async def test_a_client_creates_and_deletes_schedules(shared: Database, client: 
     made = await schedules.put("nightly", "write_report", {"days": 7}, pool="reports", cron="30 2 * * *")
     assert made.next_at.minute == 30
     handler = pool_of().handlers["write_report"]
-    often = await schedules.put("often", handler, Days(days=3), every=timedelta(minutes=5), window=60)
-    assert (often.agent_type, often.payload, often.window_seconds) == ("reports", {"days": 3}, 60)
+    often = await schedules.put(
+        "often", handler, Days(days=3), every=timedelta(minutes=5), window=60, jitter_seconds=5
+    )
+    assert (often.agent_type, often.payload, often.window_seconds, often.jitter_seconds) == (
+        "reports",
+        {"days": 3},
+        60,
+        5,
+    )
     assert [one.name for one in (await schedules.list()).rows] == ["nightly", "often"]
     assert (await schedules.pause("often", reason="too often")).pause_reason == "too often"
     assert (await schedules.resume("often")).paused_at is None
