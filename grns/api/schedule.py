@@ -149,7 +149,7 @@ async def run_schedule(
 
 @routes.post("/schedules/{schedule}/resume", response_model=Schedule)
 async def resume_schedule(request_context: Operator, schedule: ScheduleName) -> Response:
-    """Resume a schedule from its next time on."""
+    """Resume a schedule from its next time on, and count its failures from zero."""
     async with request_context.writing() as database:
         return Answer(
             await store.resume(

@@ -14,6 +14,7 @@ from grns.cli.group import Group
 from grns.cli.output import Cell, Column, Output, output_option, text
 from grns.cli.session import CliSession, paged, with_session
 from grns.errors import ConflictError
+from grns.model.text import counted
 from grns.postgres.paging import Page
 from grns.schedules import service as store
 from grns.schedules.model import Schedule, ScheduleRun, ScheduleSpec, schedule_spec
@@ -55,6 +56,8 @@ _FIELDS: Sequence[tuple[str, Cell]] = (
     ("catch up", "catch_up"),
     ("window", lambda one: f"{one.window_seconds:g} s"),
     ("jitter", lambda one: f"{one.jitter_seconds:g} s" if one.jitter_seconds else None),
+    ("pause after", lambda one: one.pause_after_failures and counted(one.pause_after_failures, "failure")),
+    ("failures in a row", lambda one: one.failures or None),
     ("priority", "priority"),
     ("max attempts", "max_attempts"),
     ("payload", "payload"),
@@ -114,6 +117,10 @@ def schedule() -> None:
 @click.option(
     "--jitter", "jitter_seconds", metavar="TIME", type=option.Duration(code="bad_schedule"), default="0",
     show_default=True, help="How much later than due each task may start: less than 1h.",
+)  # fmt: skip
+@click.option(
+    "--pause-after-failures", type=click.IntRange(1, 1000), metavar="NUMBER",
+    help="Failed or dead tasks in a row after which to pause it. Defaults to never.",
 )  # fmt: skip
 @output_option
 def put(out: Output, payload: str | None, **fields: Any) -> None:
@@ -193,7 +200,7 @@ async def pause(session: CliSession, out: Output, name: str, reason: str | None)
 @output_option
 @with_session("write", missing=_LIST)
 async def resume(session: CliSession, out: Output, name: str) -> None:
-    """Resume a schedule from its next time on."""
+    """Resume a schedule from its next time on, and count its failures from zero."""
     out.details(
         await store.resume(session.database, name, workspace=session.workspace, actor=session.actor), _FIELDS
     )

@@ -43,6 +43,7 @@ class Schedules:
         catch_up: CatchUp = "latest",
         window: float | timedelta = timedelta(days=1),
         jitter_seconds: float = 0.0,
+        pause_after_failures: int | None = None,
     ) -> Schedule:
         """Create a schedule, or replace the one of its name. A new rhythm begins now.
 
@@ -51,7 +52,7 @@ class Schedules:
             task, payload, pool, priority, max_attempts: as of `Client.submit`.
             cron, time_zone: five fields, by the clocks of a time zone: see `Pool.cron`.
             every: interval instead, in seconds or as a `timedelta`: see `Pool.every`.
-            overlap, catch_up, window, jitter_seconds: see `Pool.cron`.
+            overlap, catch_up, window, jitter_seconds, pause_after_failures: see `Pool.cron`.
 
         Raises:
             InvalidInputError: an argument is invalid (`bad_schedule`, `bad_submission`).
@@ -67,7 +68,7 @@ class Schedules:
             payload=loads_stored(prepared.payload), priority=priority, max_attempts=max_attempts, cron=cron,
             every_seconds=None if every is None else seconds_of(every), time_zone=time_zone, overlap=overlap,
             catch_up=catch_up, window_seconds=seconds_of(window),
-            jitter_seconds=jitter_seconds,
+            jitter_seconds=jitter_seconds, pause_after_failures=pause_after_failures,
         )  # fmt: skip
         return await service.put(
             self._database,
@@ -108,7 +109,7 @@ class Schedules:
         )
 
     async def resume(self, name: str) -> Schedule:
-        """Resume a schedule from its next time on.
+        """Resume a schedule from its next time on, and count its failures from zero.
 
         Raises:
             NotFoundError: there is no such schedule in this workspace.

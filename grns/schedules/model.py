@@ -34,7 +34,8 @@ class ScheduleSpec(BaseModel):
     `allow` submits one. Where times were missed, because no scheduler ran or the schedule was changed,
     `catch_up` submits a task for the `latest` of them, for `all` of them (100 at most), or for `none`; those
     longer ago than `window_seconds` are passed over. Each task starts up to
-    `jitter_seconds` later than it is due.
+    `jitter_seconds` later than it is due. Once `pause_after_failures` of its tasks in a row have failed, the
+    schedule is paused.
 
     Example:
         {"name": "report", "cron": "0 9 * * 1-5", "time_zone": "Europe/Vienna",
@@ -58,6 +59,7 @@ class ScheduleSpec(BaseModel):
         _DAY_SECONDS
     )
     jitter_seconds: Annotated[float, Field(ge=0, lt=MOST_JITTER_SECONDS, allow_inf_nan=False)] = 0.0
+    pause_after_failures: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = None
 
     @model_validator(mode="after")
     def _one_rhythm(self) -> ScheduleSpec:
@@ -81,7 +83,8 @@ class Schedule:
     """A schedule as Postgres has it.
 
     `next_at` is the next time that is due; `last_due_at` and `last_task_id` are of the last task that was
-    submitted. Nothing is submitted while it has a `paused_at`.
+    submitted. Nothing is submitted while it has a `paused_at`. `failures` is how many of its last tasks ended
+    failed or dead in a row, as of the last time that was due.
     """
 
     workspace: str
@@ -98,6 +101,8 @@ class Schedule:
     catch_up: CatchUp
     window_seconds: float
     jitter_seconds: float
+    pause_after_failures: int | None
+    failures: int
     anchor_at: datetime
     next_at: datetime
     last_due_at: datetime | None

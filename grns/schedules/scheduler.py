@@ -16,7 +16,8 @@ from typing import Any
 from grns.errors import ConflictError, ContendedError, InvalidInputError, NotFoundError
 from grns.model.json import Limits
 from grns.model.submission import Need, submission
-from grns.model.task import TERMINAL
+from grns.model.task import TERMINAL, TaskStatus
+from grns.model.text import counted
 from grns.nats import JetStream
 from grns.postgres import audit_log
 from grns.postgres.database import Connection, Database, Row, Session, run
@@ -31,6 +32,7 @@ from grns.telemetry.service_signals import SchedulePaused, SchedulesDecided
 
 _BATCH = 50
 _ACTOR = "schedule"
+_FAILED = (TaskStatus.FAILED, TaskStatus.DEAD)
 
 
 @dataclass(slots=True)
@@ -55,7 +57,21 @@ class DueSchedule:
     now: datetime
     last_status: str | None
     last_waits_for: str | None
+    is_counted: bool
     next_at: datetime | None = None
+
+    def count_failures(self) -> str | None:
+        """Count the last task, once it has ended, and return why the schedule is to be paused, if it is."""
+        one = self.schedule
+        if self.is_counted or self.last_status not in TERMINAL:
+            return None
+        self.is_counted = True
+        failures = one.failures + 1 if self.last_status in _FAILED else one.failures
+        self.schedule = replace(one, failures=0 if self.last_status == TaskStatus.SUCCEEDED else failures)
+        if one.pause_after_failures is None or self.schedule.failures < one.pause_after_failures:
+            return None
+        last = f"the last task, {one.last_task_id}, ended {self.last_status}"
+        return f"{counted(failures, 'failure')} in a row: {last}"
 
     def decide(self) -> list[Decision]:
         """Return what becomes of each time that is due, and set the next one.
@@ -128,6 +144,11 @@ class Scheduler(PeriodicService):
         async with self.database.transaction() as connection:
             found = await _read(connection)
             for one in found:
+                reason = one.count_failures()
+                if reason is not None:
+                    await _pause(connection, one.schedule, reason)
+                    paused.append((one.schedule, reason))
+                    continue
                 try:
                     async with connection.transaction():
                         decisions = await asyncio.to_thread(one.decide)
@@ -136,7 +157,9 @@ class Scheduler(PeriodicService):
                 except ContendedError:
                     continue  # another session holds the key of its task: later
                 except (InvalidInputError, ArithmeticError, ValueError) as error:
-                    paused.append((one.schedule, await _pause(connection, one.schedule, error)))
+                    reason = str(error)[:500]
+                    await _pause(connection, one.schedule, reason)
+                    paused.append((one.schedule, reason))
                 else:
                     decided += decisions
                     submitted += prepared
@@ -168,6 +191,7 @@ async def run_now(
                 raise NotFoundError(
                     f"there is no schedule {ascii(name)[1:-1][:100]} in workspace {workspace}"
                 )
+            found[0].count_failures()
             decision = found[0].decide_now(is_forced=is_forced)
             submitted = await _submit(connection, [decision], limits, actor)
             await _note(connection, [decision], found[0], actor)
@@ -189,7 +213,7 @@ async def _with_last(connection: Connection, rows: Sequence[Row]) -> list[DueSch
     for row, schedule in zip(rows, schedules, strict=True):
         task = last.get(schedule.last_task_id)
         status, waits_for = (task["status"], task["waits_for"]) if task else (None, None)
-        found.append(DueSchedule(schedule, row["now"], status, waits_for))
+        found.append(DueSchedule(schedule, row["now"], status, waits_for, row["is_counted"]))
     return found
 
 
@@ -251,7 +275,7 @@ async def _note(
         connection, "note_runs", schedule.workspace, schedule.name, [one.due_at for one in decisions],
         [one.outcome for one in decisions], [one.reason for one in decisions],
         [one.task_id for one in decisions], [one.missed for one in decisions], found.next_at,
-        last and last.due_at, last and last.task_id,
+        last and last.due_at, last and last.task_id, schedule.failures, found.is_counted,
     )  # fmt: skip
     for one in decisions:
         payload: dict[str, Any] = {
@@ -265,10 +289,10 @@ async def _note(
         )  # fmt: skip
 
 
-async def _pause(connection: Connection, schedule: Schedule, error: Exception) -> str:
-    """Pause what cannot be decided, as a schedule in a time zone that this machine does not know."""
-    reason = str(error)[:500]
-    await run(connection, "pause_schedule", schedule.workspace, schedule.name, "grns", reason)
+async def _pause(connection: Connection, schedule: Schedule, reason: str) -> None:
+    """Pause what fails, or cannot be decided, such as a schedule in a time zone unknown to this machine."""
+    failures = schedule.failures
+    await run(connection, "pause_schedule", schedule.workspace, schedule.name, "grns", reason, failures)
     payload = {
         "schedule": schedule.name, "when": schedule.when, "task_type": schedule.task_type,
         "agent_type": schedule.agent_type, "reason": reason,
@@ -276,4 +300,3 @@ async def _pause(connection: Connection, schedule: Schedule, error: Exception) -
     await audit_log.note(
         connection, workspace=schedule.workspace, kind="evt.schedule.paused", actor=None, payload=payload
     )
-    return reason

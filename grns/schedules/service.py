@@ -35,7 +35,7 @@ async def put(
             connection, "put_schedule", workspace, spec.name, spec.cron, spec.every_seconds, spec.time_zone,
             spec.task_type, spec.agent_type, payload, spec.priority, spec.max_attempts, spec.overlap,
             spec.catch_up, spec.window_seconds, now, next(rhythm.after(now)), actor,
-            spec.jitter_seconds,
+            spec.jitter_seconds, spec.pause_after_failures,
         )  # fmt: skip
         if not rows:
             return await _read(connection, spec.name, workspace)
@@ -66,7 +66,7 @@ async def pause(
     if reason is not None and (len(reason) > _LONGEST_REASON or "\x00" in reason):
         raise InvalidInputError("bad_reason", f"a reason has no NUL and at most {_LONGEST_REASON} characters")
     async with database.transaction() as connection:
-        rows = await run(connection, "pause_schedule", workspace, name, actor, reason)
+        rows = await run(connection, "pause_schedule", workspace, name, actor, reason, None)
         if not rows:
             raise _no_schedule(name, workspace)
         found = schedule_of(rows[0])
@@ -75,7 +75,10 @@ async def pause(
 
 
 async def resume(database: Database | Session, name: str, *, workspace: str, actor: str) -> Schedule:
-    """Resume a schedule from its next time on; one that is not paused stays as it is."""
+    """Resume a schedule from its next time on; one that is not paused stays as it is.
+
+    Its failures are counted from zero, of tasks that it submits from now on.
+    """
     async with database.transaction() as connection:
         found = await _read(connection, name, workspace)
         if found.paused_at is None:

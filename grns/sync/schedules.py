@@ -39,7 +39,7 @@ class SyncSchedules:
         return self._client.ask(lambda client: client.schedules.pause(name, reason=reason))
 
     def resume(self, name: str) -> Schedule:
-        """Resume a schedule from its next time on."""
+        """Resume a schedule from its next time on, and count its failures from zero."""
         return self._client.ask(lambda client: client.schedules.resume(name))
 
     def run(self, name: str, *, force: bool = False) -> ScheduleRun:

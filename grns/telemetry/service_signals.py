@@ -237,7 +237,7 @@ class SchedulesDecided(Signal):
 
 @signal("schedule_paused", level="error")
 class SchedulePaused(Signal):
-    """A schedule was paused because its times or its task cannot be: the reason says why."""
+    """A schedule was paused: its times or its task are invalid, or its tasks failed. See the reason."""
 
     workspace: str
     schedule: str

@@ -206,6 +206,7 @@ class Pool:
         catch_up: CatchUp = "latest",
         window: float | timedelta = _DAY,
         jitter_seconds: float = 0.0,
+        pause_after_failures: int | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
         """Submit a task of the handler below by the clock: `@pool.cron(…)` stands above `@pool.task`.
 
@@ -225,6 +226,8 @@ class Pool:
             window: how long ago a missed time may be, in seconds or as a `timedelta`, at most 7 days.
             jitter_seconds: each task starts up to so much later than it is due, less than an hour; the same
                 time has always the same delay. Defaults to 0.
+            pause_after_failures: pause the schedule once so many of its tasks in a row ended failed or dead.
+                Defaults to never.
 
         Raises:
             InvalidInputError: an argument is invalid (`bad_schedule`), or what is below is no handler.
@@ -237,7 +240,7 @@ class Pool:
         return self._declaring(
             payload, cron=fields, time_zone=time_zone, name=name, priority=priority, overlap=overlap,
             max_attempts=max_attempts, catch_up=catch_up, window_seconds=seconds_of(window),
-            jitter_seconds=jitter_seconds,
+            jitter_seconds=jitter_seconds, pause_after_failures=pause_after_failures,
         )  # fmt: skip
 
     def every(
@@ -252,6 +255,7 @@ class Pool:
         catch_up: CatchUp = "latest",
         window: float | timedelta = _DAY,
         jitter_seconds: float = 0.0,
+        pause_after_failures: int | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
         """Submit a task of the handler below in intervals: `@pool.every(…)` stands above `@pool.task`.
 
@@ -259,7 +263,8 @@ class Pool:
             interval: elapsed time, in seconds or as a `timedelta`, at least a second. It is counted from
                 when the schedule was created, also after a restart.
             jitter_seconds: as of `cron`, and less than the interval.
-            name, payload, priority, max_attempts, overlap, catch_up, window: as of `cron`.
+            name, payload, priority, max_attempts, overlap, catch_up, window, pause_after_failures: as
+                of `cron`.
 
         Raises:
             InvalidInputError: as of `cron`.
@@ -272,7 +277,7 @@ class Pool:
         return self._declaring(
             payload, every_seconds=seconds_of(interval), name=name, priority=priority,
             max_attempts=max_attempts, overlap=overlap, catch_up=catch_up, window_seconds=seconds_of(window),
-            jitter_seconds=jitter_seconds,
+            jitter_seconds=jitter_seconds, pause_after_failures=pause_after_failures,
         )  # fmt: skip
 
     def limit(

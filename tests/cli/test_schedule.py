@@ -35,23 +35,12 @@ def test_a_schedule_is_put_shown_paused_and_deleted(grns: Call) -> None:
 
 
 def test_an_interval_and_a_window_are_durations(grns: Call) -> None:
-    put = grns(
-        "schedule",
-        "put",
-        "sweep",
-        "sweep_files",
-        "--pool",
-        "files",
-        "--every",
-        "10m",
-        "--window",
-        "2h",
-        "--jitter",
-        "1m",
-    )
+    lasting = ("--every", "10m", "--window", "2h", "--jitter", "1m", "--pause-after-failures", "2")
+    put = grns("schedule", "put", "sweep", "sweep_files", "--pool", "files", *lasting)
     assert put.code == 0, put.err
     shown = grns("schedule", "show", "sweep", "-o", "json").json
     assert (shown["every_seconds"], shown["window_seconds"], shown["jitter_seconds"]) == (600, 7200, 60)
+    assert "2 failures" in grns("schedule", "show", "sweep").out
     assert "every 600 s" in grns("schedule", "list").out
 
 

@@ -42,7 +42,7 @@ def pool_of(cron: str = "0 * * * *") -> grns.Pool:
     """Return a pool with two schedules of one handler."""
     pool = grns.Pool("reports")
 
-    @pool.cron(cron, payload=Days(days=1), time_zone="Europe/Vienna")
+    @pool.cron(cron, payload=Days(days=1), time_zone="Europe/Vienna", pause_after_failures=3)
     @pool.every(
         timedelta(hours=2),
         name="often",
@@ -67,6 +67,7 @@ async def test_a_worker_puts_the_schedules_of_its_pool_in_place(shared: Database
         "0 * * * * Europe/Vienna",
     )
     assert (report.jitter_seconds, often.jitter_seconds) == (0, 9)
+    assert (report.pause_after_failures, often.pause_after_failures) == (3, None)
     assert (report.payload, report.updated_by) == ({"days": 1}, "w")
     assert (often.every_seconds, often.overlap, often.priority, often.payload) == (
         7200,
@@ -158,14 +159,11 @@ async def test_a_client_creates_and_deletes_schedules(shared: Database, client: 
     assert made.next_at.minute == 30
     handler = pool_of().handlers["write_report"]
     often = await schedules.put(
-        "often", handler, Days(days=3), every=timedelta(minutes=5), window=60, jitter_seconds=5
-    )
-    assert (often.agent_type, often.payload, often.window_seconds, often.jitter_seconds) == (
-        "reports",
-        {"days": 3},
-        60,
-        5,
-    )
+        "often", handler, Days(days=3), every=timedelta(minutes=5), window=60, jitter_seconds=5,
+        pause_after_failures=2,
+    )  # fmt: skip
+    assert (often.agent_type, often.payload, often.window_seconds) == ("reports", {"days": 3}, 60)
+    assert (often.jitter_seconds, often.pause_after_failures) == (5, 2)
     assert [one.name for one in (await schedules.list()).rows] == ["nightly", "often"]
     assert (await schedules.pause("often", reason="too often")).pause_reason == "too often"
     assert (await schedules.resume("often")).paused_at is None

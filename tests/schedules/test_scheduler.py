@@ -19,7 +19,6 @@ from grns.postgres.database import Connection, Database
 from grns.schedules import service as store
 from grns.schedules.model import Schedule, schedule_spec
 from grns.schedules.scheduler import Scheduler, run_now
-from grns.schedules.ticks import jitter
 from tests.support.followers import begin_here, follow
 from tests.support.harness import settings_for
 from tests.support.store import claim, fetch, finish, row_of, stranger
@@ -27,9 +26,14 @@ from tests.support.store import claim, fetch, finish, row_of, stranger
 _WHO = {"workspace": "default", "actor": "tests"}
 
 
+def unreachable(database: Database) -> JetStream:
+    """Return a broker that is not connected."""
+    return JetStream(settings_for(database.url), name="test")
+
+
 def scheduler(database: Database) -> Scheduler:
     """Return a scheduler that has no broker."""
-    transport = JetStream(settings_for(database.url), name="test")
+    transport = unreachable(database)
     return Scheduler(database=database, transport=transport, limits=DEFAULT_LIMITS, emit=lambda _: None)
 
 
@@ -82,46 +86,6 @@ async def test_a_time_that_is_due_submits_a_task(shared: Database) -> None:
     assert (told["schedule"], told["task_id"]) == ("hourly", task["id"])
     await scheduler(shared).tick()
     assert len(await tasks(shared)) == 1
-
-
-async def test_jitter_delays_the_task_and_not_the_times(shared: Database) -> None:
-    made = await put(shared, cron="* * * * *", jitter_seconds=3000, overlap="allow")
-    await fetch(shared, "update grns.schedules set next_at = date_trunc('minute', now())")
-    await scheduler(shared).tick()
-    (run,) = (await store.list_runs(shared, "hourly", workspace="default", limit=10)).rows
-    (task,) = await tasks(shared)
-    delay = jitter("default/hourly", run.due_at, 3000)
-    found = await store.read(shared, "hourly", workspace="default")
-    assert (run.due_at.second, found.next_at - run.due_at) == (0, timedelta(minutes=1))
-    assert made.run_at(run.due_at) == run.due_at + delay
-    if run.due_at + delay > run.decided_at:
-        assert (task["status"], task["next_attempt_at"]) == ("waiting", run.due_at + delay)
-    else:
-        assert task["status"] == "queued"
-
-
-async def test_jitter_of_a_task_that_waits_for_the_one_before(shared: Database) -> None:
-    await begin_here(shared)
-    await put(shared, overlap="queue_one", jitter_seconds=3599)
-    await now(shared)
-    hour = await let_be_due(shared)
-    await scheduler(shared).tick()
-    first, second = await tasks(shared)
-    assert (first["status"], first["next_attempt_at"]) == ("queued", None), "a run that is asked for starts"
-    (wait,) = await fetch(shared, "select run_at from grns.waits")
-    assert (second["status"], wait["run_at"]) == ("waiting", hour + jitter("default/hourly", hour, 3599))
-
-
-async def test_jitter_in_sql_has_the_same_limits(shared: Database) -> None:
-    await fetch(shared, "select grns.put_schedule('a', 'noop', cron => '0 * * * *', jitter_seconds => 3599)")
-    assert (await store.read(shared, "a", workspace="default")).jitter_seconds == 3599
-    for said in (
-        "cron => '0 * * * *', jitter_seconds => 3600",
-        "every_seconds => 60, jitter_seconds => 60",
-        "every_seconds => 60, jitter_seconds => 'NaN'",
-    ):
-        with pytest.raises(asyncpg.CheckViolationError, match="schedules_jitter"):
-            await fetch(shared, f"select grns.put_schedule('a', 'noop', {said})")
 
 
 async def test_schedulers_beside_each_other_decide_once(shared: Database) -> None:
@@ -302,6 +266,7 @@ async def test_putting_the_same_again_changes_nothing(shared: Database) -> None:
             {"cron": None, "every_seconds": 60, "jitter_seconds": 60},
             "jitter_seconds is less than every_seconds",
         ),
+        ({"pause_after_failures": 0}, "pause_after_failures"),
         ({"agent_type": "instance"}, "agent_type"),
         ({"name": "a b"}, "name"),
         ({"unknown": 1}, "unknown"),
@@ -332,9 +297,10 @@ async def test_a_deleted_schedule_leaves_its_tasks(shared: Database) -> None:
 
 async def now(database: Database, *, is_forced: bool = False, name: str = "hourly") -> str:
     """Run a schedule now, and return the outcome."""
-    transport = JetStream(settings_for(database.url), name="test")
     return (
-        await run_now(database, transport, name, limits=DEFAULT_LIMITS, is_forced=is_forced, **_WHO)
+        await run_now(
+            database, unreachable(database), name, limits=DEFAULT_LIMITS, is_forced=is_forced, **_WHO
+        )
     ).outcome
 
 

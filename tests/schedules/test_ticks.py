@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from grns.errors import InvalidInputError
-from grns.schedules.ticks import CatchUp, Missed, Rhythm, due, jitter
+from grns.schedules.ticks import CatchUp, Missed, Rhythm, due
 
 _HOUR = timedelta(hours=1)
 
@@ -154,16 +154,3 @@ def test_years_are_not_gone_through() -> None:
         assert (len(found.submit), found.submit[-1]) == (100, _NOON)
         assert found.missed is not None
         assert found.missed.count is None
-
-
-def test_jitter_of_a_time_is_always_the_same_and_spreads_evenly() -> None:
-    times = list(islice(cron("0 * * * *").after(at("2026-01-01")), 500))
-    found = [jitter("default/hourly", time, 600).total_seconds() for time in times]
-    vienna = [jitter("default/hourly", time.astimezone(ZoneInfo("Europe/Vienna")), 600) for time in times]
-    assert found == [one.total_seconds() for one in vienna]
-    assert min(found) >= 0
-    assert max(found) < 600
-    for quarter in range(4):
-        assert 90 < sum(quarter * 150 <= one < (quarter + 1) * 150 for one in found) < 160
-    assert found != [jitter("default/other", time, 600).total_seconds() for time in times]
-    assert jitter("default/hourly", _NOON, 600) == timedelta(seconds=537.408784), "it never changes"

@@ -16,6 +16,9 @@ create table grns.schedules (
     catch_up       text not null,                 -- of times that were missed
     window_seconds double precision not null,     -- and how long ago they may be
     jitter_seconds double precision not null,     -- a task starts up to so much later than it is due
+    pause_after_failures integer,                 -- it is paused after so many tasks in a row that failed
+    failures       integer not null default 0,    -- so many were the last in a row ...
+    is_counted     boolean not null default false, -- ... with the last task, once that has ended
     anchor_at      timestamptz not null,
     next_at        timestamptz not null,
     last_due_at    timestamptz,                   -- of the last task that was submitted
@@ -31,6 +34,7 @@ create table grns.schedules (
     constraint schedules_rhythm check (num_nonnulls(cron, every_seconds) = 1 and every_seconds between 1 and 31622400),
     constraint schedules_window check (window_seconds between 0 and 604800),
     constraint schedules_jitter check (jitter_seconds >= 0 and jitter_seconds < least(3600, every_seconds)),
+    constraint schedules_pause_after_failures check (pause_after_failures between 1 and 1000),
     constraint schedules_overlap check (overlap in ('skip', 'queue_one', 'allow')),
     constraint schedules_catch_up check (catch_up in ('latest', 'all', 'none'))
 ) with (fillfactor = 70);
@@ -60,7 +64,7 @@ create function grns.put_schedule(
     max_attempts integer default null, overlap text default 'skip', catch_up text default 'latest',
     window_seconds double precision default 86400, workspace text default 'default', actor text default 'sql',
     anchor_at timestamptz default clock_timestamp(), next_at timestamptz default null,
-    jitter_seconds double precision default 0
+    jitter_seconds double precision default 0, pause_after_failures integer default null
 ) returns setof grns.schedules language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -74,14 +78,16 @@ begin
     end if;
     perform grns.check_payload(payload);
     insert into grns.schedules as s (workspace, name, cron, every_seconds, time_zone, task_type, agent_type, payload,
-        priority, max_attempts, overlap, catch_up, window_seconds, jitter_seconds, anchor_at, next_at, updated_by)
-    values ($13, $1, $5, $6, $7, $2, $4, $3, $8, $9, $10, $11, $12, $17, $15,
+        priority, max_attempts, overlap, catch_up, window_seconds, jitter_seconds,
+        pause_after_failures, anchor_at, next_at, updated_by)
+    values ($13, $1, $5, $6, $7, $2, $4, $3, $8, $9, $10, $11, $12, $17, $18, $15,
         coalesce($16, $15 + coalesce($6, 0) * interval '1 second'), $14)
     on conflict (workspace, name) do update
     set cron = excluded.cron, every_seconds = excluded.every_seconds, time_zone = excluded.time_zone,
         task_type = excluded.task_type, agent_type = excluded.agent_type, payload = excluded.payload,
         priority = excluded.priority, max_attempts = excluded.max_attempts, overlap = excluded.overlap,
         catch_up = excluded.catch_up, window_seconds = excluded.window_seconds, jitter_seconds = excluded.jitter_seconds,
+        pause_after_failures = excluded.pause_after_failures,
         anchor_at = case when (s.cron, s.every_seconds, s.time_zone)
                 is not distinct from (excluded.cron, excluded.every_seconds, excluded.time_zone)
             then s.anchor_at else excluded.anchor_at end,
@@ -90,10 +96,10 @@ begin
             then s.next_at else excluded.next_at end,
         updated_at = now(), updated_by = excluded.updated_by, version = s.version + 1
     where (s.cron, s.every_seconds, s.time_zone, s.task_type, s.agent_type, s.payload, s.priority, s.max_attempts,
-            s.overlap, s.catch_up, s.window_seconds, s.jitter_seconds)
+            s.overlap, s.catch_up, s.window_seconds, s.jitter_seconds, s.pause_after_failures)
         is distinct from (excluded.cron, excluded.every_seconds, excluded.time_zone, excluded.task_type,
             excluded.agent_type, excluded.payload, excluded.priority, excluded.max_attempts, excluded.overlap,
-            excluded.catch_up, excluded.window_seconds, excluded.jitter_seconds)
+            excluded.catch_up, excluded.window_seconds, excluded.jitter_seconds, excluded.pause_after_failures)
     returning s.* into made;
     if not found then
         return;
