@@ -15,8 +15,10 @@ from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Body, around, strict_body
 from grns.api.route import PREFIX, router
+from grns.model.envelope import Instant
 from grns.schedules import service as store
-from grns.schedules.model import Schedule, ScheduleRun, ScheduleSpec
+from grns.schedules.backfill import backfill
+from grns.schedules.model import Backfill, Schedule, ScheduleRun, ScheduleSpec
 from grns.schedules.scheduler import run_now
 
 routes = router("schedules")
@@ -41,6 +43,14 @@ class RunScheduleRequest(Body):
     """With `force`, a task is submitted even if the one before has not ended."""
 
     force: Annotated[bool, Field(strict=True)] = False
+
+
+class BackfillRequest(Body):
+    """Times from `start` on, before `end`, at most 1,000; with `dry_run` they are only counted."""
+
+    start: Instant
+    end: Instant
+    dry_run: Annotated[bool, Field(strict=True)] = False
 
 
 @routes.post("/schedules", response_model=Schedule, status_code=201)
@@ -143,6 +153,29 @@ async def run_schedule(
                 actor=request_context.actor,
                 limits=request_context.context.payload_limits,
                 is_forced=body.force,
+            ),
+        )
+
+
+@routes.post("/schedules/{schedule}/backfill", response_model=Backfill)
+async def backfill_schedule(
+    request_context: Operator,
+    body: Annotated[BackfillRequest, strict_body(BackfillRequest, code="bad_backfill")],
+    schedule: ScheduleName,
+) -> Response:
+    """Submit a task for each time of a range that had none. With `dry_run`, only count them."""
+    async with request_context.writing() as database:
+        return Answer(
+            await backfill(
+                database,
+                request_context.context.transport,
+                schedule,
+                body.start,
+                body.end,
+                workspace=request_context.workspace,
+                actor=request_context.actor,
+                limits=request_context.context.payload_limits,
+                is_trial=body.dry_run,
             ),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 from zoneinfo import ZoneInfo
 
@@ -17,6 +18,7 @@ from grns.errors import ConflictError
 from grns.model.text import counted
 from grns.postgres.paging import Page
 from grns.schedules import service as store
+from grns.schedules.backfill import backfill
 from grns.schedules.model import Schedule, ScheduleRun, ScheduleSpec, schedule_spec
 from grns.schedules.scheduler import run_now
 from grns.schedules.ticks import CatchUp, Overlap
@@ -74,6 +76,7 @@ _RUNS = (
     Column("OUTCOME", "outcome", is_status=True),
     Column("REASON", "reason"),
     Column("MISSED", "missed", spare=2),
+    Column("SOURCE", "source", spare=3),
     Column("TASK", "task_id"),
     Column("DECIDED", "decided_at", is_age=True, spare=1),
 )
@@ -223,6 +226,52 @@ async def run_schedule(session: CliSession, out: Output, name: str, is_forced: b
             ConflictError(f"nothing was submitted: {made.reason}, task {made.task_id}"),
             f"grns schedule run {name} --force",
         )
+
+
+@schedule.command(
+    "backfill",
+    examples=[
+        "grns schedule backfill report 2026-01-01T00:00Z 2026-02-01T00:00Z",
+        "grns schedule backfill report 7d 0 --yes",
+    ],
+)
+@_NAME
+@click.argument("start", metavar="FROM", type=option.Moment())
+@click.argument("end", metavar="TO", type=option.Moment())
+@option.sure_options
+@output_option
+@with_session("write", missing=_LIST)
+async def backfill_schedule(
+    session: CliSession,
+    out: Output,
+    name: str,
+    start: float | datetime,
+    end: float | datetime,
+    is_trial: bool,
+    is_sure: bool,
+) -> None:
+    """Submit the tasks of times in a range that had none.
+
+    FROM and TO are times, or how long ago they are: 7d, 2h. TO itself is not part of the range.
+    """
+    now = datetime.now(UTC)
+    span = (_moment(start, now), _moment(end, now))
+    fields: dict[str, Any] = {
+        "workspace": session.workspace, "actor": session.actor, "limits": load().payload_limits,
+    }  # fmt: skip
+    plan = await backfill(session.database, session.transport, name, *span, is_trial=True, **fields)
+    failure.note(f"{counted(plan.times, 'time')}; {plan.left_alone} had a task before")
+    sentence = f"submit {counted(plan.submitted, 'task')} of schedule {name}"
+    if is_trial:
+        failure.note(f"would {sentence}")
+    elif plan.submitted:
+        option.confirm(sentence, is_sure=is_sure, count=plan.submitted)
+        plan = await backfill(session.database, session.transport, name, *span, **fields)
+    out.record(asdict(plan), lambda: text(str(plan.submitted)))
+
+
+def _moment(said: float | datetime, now: datetime) -> datetime:
+    return said if isinstance(said, datetime) else now - timedelta(seconds=said)
 
 
 @schedule.command(examples=["grns schedule delete report", "grns schedule delete report --yes"])

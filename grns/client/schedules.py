@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from grns.client.arguments import SubmissionReader
@@ -13,7 +13,8 @@ from grns.nats import JetStream
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.schedules import service
-from grns.schedules.model import Schedule, ScheduleRun, schedule_spec
+from grns.schedules.backfill import backfill
+from grns.schedules.model import Backfill, Schedule, ScheduleRun, schedule_spec
 from grns.schedules.scheduler import run_now
 from grns.schedules.ticks import CatchUp, Overlap
 
@@ -133,6 +134,31 @@ class Schedules:
         return await run_now(
             self._database, self._transport, name, workspace=self._reader.workspace, actor=self._actor,
             limits=self._reader.limits, is_forced=force,
+        )  # fmt: skip
+
+    async def backfill(self, name: str, start: datetime, end: datetime, *, dry_run: bool = False) -> Backfill:
+        """Submit a task for each time from `start` on, before `end`, that had none; paused or not.
+
+        Times that were missed or skipped, or that lie in a pause or before the schedule was created, get
+        their task; unless `overlap` is `allow`, each waits for the end of the one before.
+
+        Args:
+            start, end: times with a zone; `end` is not in the future. The range has at most 1,000 times.
+            dry_run: count the times, and submit nothing.
+
+        Returns:
+            How many times the range has, how many got a task, and how many were left alone.
+
+        Raises:
+            NotFoundError: there is no such schedule in this workspace.
+            InvalidInputError: the range is invalid, or has too many times (`bad_backfill`).
+
+        Example:
+            await client.schedules.backfill("report", datetime(2026, 1, 1, tzinfo=UTC), datetime.now(UTC))
+        """
+        return await backfill(
+            self._database, self._transport, name, start, end, workspace=self._reader.workspace,
+            actor=self._actor, limits=self._reader.limits, is_trial=dry_run,
         )  # fmt: skip
 
     async def delete(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -29,14 +29,31 @@ async def note(
     `actor` made the change: `key:<id>`, `cli:<user>@<host>`, or None for grns itself. It becomes part of the
     payload. Raises `InvalidInputError` if the payload does not fit the model of the kind.
     """
+    text = _text(kind, payload, actor)
+    if isinstance(on, Database | Session):
+        rows = await on.run("note_changes", workspace, [kind], actor, [text], task_id)
+    else:
+        rows = await run(on, "note_changes", workspace, [kind], actor, [text], task_id)
+    message_id: UUID = rows[0]["message_id"]
+    return message_id
+
+
+async def note_many(
+    connection: Connection,
+    changes: Sequence[tuple[str, Mapping[str, Any]]],
+    *,
+    workspace: str,
+    actor: str | None,
+) -> None:
+    """Write events, each of a kind and its payload, in their order: see `note`."""
+    kinds = [kind for kind, _ in changes]
+    texts = [_text(kind, payload, actor) for kind, payload in changes]
+    await run(connection, "note_changes", workspace, kinds, actor, texts, None)
+
+
+def _text(kind: str, payload: Mapping[str, Any], actor: str | None) -> str:
     try:
         event = payloads.model_of(kind).model_validate({**payload, "actor": actor})
     except ValidationError as error:
         raise InvalidInputError("bad_payload", f"{kind}: payload.{first_problem(error)}") from error
-    text = dumps(event.model_dump(mode="json", by_alias=True))
-    if isinstance(on, Database | Session):
-        rows = await on.run("note_change", workspace, kind, actor, text, task_id)
-    else:
-        rows = await run(on, "note_change", workspace, kind, actor, text, task_id)
-    message_id: UUID = rows[0]["message_id"]
-    return message_id
+    return dumps(event.model_dump(mode="json", by_alias=True))

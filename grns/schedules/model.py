@@ -24,6 +24,7 @@ from grns.schedules.ticks import (
 _DAY_SECONDS = 86_400.0
 _YEAR_SECONDS = 366 * _DAY_SECONDS
 RunOutcome = Literal["submitted", "skipped", "missed"]
+RunSource = Literal["tick", "run", "backfill"]
 
 
 class ScheduleSpec(BaseModel):
@@ -133,9 +134,26 @@ class Schedule:
             return None
         return due_at + jitter(f"{self.workspace}/{self.name}", due_at, self.jitter_seconds)
 
+    def key(self, due_at: datetime) -> str:
+        """Return the idempotency key of the task of a time, which is in UTC."""
+        return f"schedule/{self.name}/{due_at:%Y-%m-%dT%H:%M:%S.%fZ}"
+
     def next_times(self, count: int, *, after: datetime | None = None) -> list[datetime]:
         """Return the next times, in UTC."""
         return list(islice(self.rhythm.after(after or datetime.now(UTC)), count))
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """What became of a range of times.
+
+    `submitted` have got a task now; `left_alone` had one before, or another task has their idempotency key.
+    """
+
+    times: int
+    submitted: int
+    left_alone: int
+    dry_run: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +161,8 @@ class ScheduleRun:
     """What was decided about a time that was due.
 
     For `submitted`, `task_id` is the new task; for `skipped`, the one that still ran. `missed` stands for as
-    many times as `missed` says, the last of which is `due_at`.
+    many times as `missed` says, the last of which is `due_at`. `source` is `tick` for a time that was due,
+    `run` for a run that was asked for, `backfill` for a time that was run later.
     """
 
     due_at: datetime
@@ -152,3 +171,4 @@ class ScheduleRun:
     task_id: str | None
     missed: int | None
     decided_at: datetime
+    source: RunSource

@@ -46,7 +46,7 @@ async def read(database: Database | Session, name: str, *, workspace: str) -> Sc
     """Return a schedule. Raises NotFoundError if there is none."""
     rows = await database.run("read_schedule", workspace, name)
     if not rows:
-        raise _no_schedule(name, workspace)
+        raise no_schedule(name, workspace)
     return schedule_of(rows[0])
 
 
@@ -68,7 +68,7 @@ async def pause(
     async with database.transaction() as connection:
         rows = await run(connection, "pause_schedule", workspace, name, actor, reason, None)
         if not rows:
-            raise _no_schedule(name, workspace)
+            raise no_schedule(name, workspace)
         found = schedule_of(rows[0])
         await _note(connection, "evt.schedule.paused", found, actor, reason)
     return found
@@ -97,7 +97,7 @@ async def delete(database: Database | Session, name: str, *, workspace: str, act
     async with database.transaction() as connection:
         found = await _read(connection, name, workspace)
         if not await run(connection, "delete_schedule", workspace, name):
-            raise _no_schedule(name, workspace)
+            raise no_schedule(name, workspace)
         await _note(connection, "evt.schedule.deleted", found, actor)
 
 
@@ -106,17 +106,22 @@ async def list_runs(
 ) -> Page[ScheduleRun]:
     """Return what was decided for a schedule, the latest first."""
     try:
-        before = None if after is None else instant(parts(after)[0])
+        before, source = (None, None) if after is None else _place(after)
     except ValueError as error:
         raise InvalidInputError("bad_cursor", "not a cursor of this list") from error
-    found = await database.fetch(ScheduleRun, "list_runs", workspace, name, before, limit + 1)
-    return page_of(found, limit, lambda one: cursor(one.due_at))
+    found = await database.fetch(ScheduleRun, "list_runs", workspace, name, before, limit + 1, source)
+    return page_of(found, limit, lambda one: cursor(one.due_at, one.source))
+
+
+def _place(after: str) -> tuple[datetime, str]:
+    due_at, source = parts(after)
+    return instant(due_at), source
 
 
 async def _read(connection: Connection, name: str, workspace: str) -> Schedule:
     rows = await run(connection, "read_schedule", workspace, name)
     if not rows:
-        raise _no_schedule(name, workspace)
+        raise no_schedule(name, workspace)
     return schedule_of(rows[0])
 
 
@@ -135,5 +140,6 @@ async def _note(
     await audit_log.note(connection, workspace=schedule.workspace, kind=kind, actor=actor, payload=payload)
 
 
-def _no_schedule(name: str, workspace: str) -> NotFoundError:
+def no_schedule(name: str, workspace: str) -> NotFoundError:
+    """Return the error that says so."""
     return NotFoundError(f"there is no schedule {ascii(name)[1:-1][:100]} in workspace {workspace}")

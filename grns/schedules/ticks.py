@@ -70,9 +70,13 @@ class Rhythm:
             if found > moment:
                 yield found
 
+    def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        """Return the times from `start` on that are before `end`."""
+        return takewhile(lambda time: time < end, self.after(start - _INSTANT))
+
     def _intervals(self, moment: datetime) -> Iterator[datetime]:
         every = timedelta(seconds=self.every_seconds or 1.0)
-        count = max(0, math.floor((moment - self.anchor_at) / every))
+        count = max(1, math.floor((moment - self.anchor_at) / every))
         while True:
             found = self.anchor_at + count * every
             if found > moment:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from grns.postgres.paging import Page
-from grns.schedules.model import Schedule, ScheduleRun
+from grns.schedules.model import Backfill, Schedule, ScheduleRun
 
 if TYPE_CHECKING:
     from grns.sync.client import SyncClient
@@ -45,6 +46,10 @@ class SyncSchedules:
     def run(self, name: str, *, force: bool = False) -> ScheduleRun:
         """Submit its task now, as `overlap` allows: see `Schedules.run`."""
         return self._client.ask(lambda client: client.schedules.run(name, force=force))
+
+    def backfill(self, name: str, start: datetime, end: datetime, *, dry_run: bool = False) -> Backfill:
+        """Submit a task for each time of a range that had none: see `Schedules.backfill`."""
+        return self._client.ask(lambda client: client.schedules.backfill(name, start, end, dry_run=dry_run))
 
     def delete(self, name: str) -> None:
         """Delete a schedule. Tasks that it has submitted stay."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -11,7 +11,8 @@ import pytest
 from grns.api.route import PREFIX
 from grns.postgres.database import Database
 from tests.schedules.test_scheduler import let_be_due, scheduler
-from tests.support.api import good, problem_of
+from tests.support.api import Door, good, problem_of
+from tests.support.store import fetch
 
 SCHEDULES = f"{PREFIX}/schedules"
 
@@ -78,3 +79,35 @@ async def test_what_cannot_be_is_refused(local: httpx2.AsyncClient, more: dict[s
     answer = await local.post(SCHEDULES, json=hourly(**more))
     assert problem_of(answer, 400) == "bad_schedule"
     assert words in answer.json()["detail"]
+
+
+async def test_backfill_counts_first_and_submits_each_time_once(
+    local: httpx2.AsyncClient, shared: Database
+) -> None:
+    good(await local.post(SCHEDULES, json=hourly(overlap="allow")), [201])
+    path = f"{SCHEDULES}/hourly"
+    hour = await let_be_due(shared)
+    span = {"start": (hour - timedelta(hours=3)).isoformat(), "end": hour.isoformat()}
+    counted = good(await local.post(f"{path}/backfill", json={**span, "dry_run": True}))
+    assert counted == {"times": 3, "submitted": 3, "left_alone": 0, "dry_run": True}
+    assert good(await local.get(f"{path}/runs"))["items"] == []
+    made = good(await local.post(f"{path}/backfill", json=span))
+    assert made == {"times": 3, "submitted": 3, "left_alone": 0, "dry_run": False}
+    again = good(await local.post(f"{path}/backfill", json=span))
+    assert (again["submitted"], again["left_alone"]) == (0, 3)
+    assert {run["source"] for run in good(await local.get(f"{path}/runs"))["items"]} == {"backfill"}
+    for wrong in ({"start": span["start"]}, {**span, "end": "tomorrow"}, {**span, "end": span["start"]}):
+        assert problem_of(await local.post(f"{path}/backfill", json=wrong), 400) == "bad_backfill"
+
+
+async def test_operator_of_one_workspace_runs_and_backfills_its_schedules(door: Door) -> None:
+    """The database keeps workspaces apart, too: it has to let a user write down decisions."""
+    async with door.visitor(await door.key("admin")) as visitor:
+        good(await visitor.post(SCHEDULES, json=hourly(overlap="allow")), [201])
+        path = f"{SCHEDULES}/hourly"
+        assert good(await visitor.post(f"{path}/run"))["outcome"] == "submitted"
+        (hour,) = await fetch(door.database, "select date_trunc('hour', now()) as now")
+        span = {"start": (hour["now"] - timedelta(hours=2)).isoformat(), "end": hour["now"].isoformat()}
+        assert good(await visitor.post(f"{path}/backfill", json=span))["submitted"] == 2
+        runs = good(await visitor.get(f"{path}/runs"))["items"]
+        assert [run["source"] for run in runs] == ["run", "backfill", "backfill"]

@@ -234,7 +234,7 @@ MUTANTS = (
     ),
     Mutant(
         "the next time counted from now", "tests", ("not enough values to unpack",),
-        (Edit("grns/schedules/scheduler.py", "one.rhythm, one.next_at, self.now, catch_up", "one.rhythm, self.now, self.now, catch_up"),),
+        (Edit("grns/schedules/decisions.py", "one.rhythm, one.next_at, self.now, catch_up", "one.rhythm, self.now, self.now, catch_up"),),
         "tests/schedules/test_scheduler.py::test_what_was_missed_is_one_row",
     ),
     Mutant(

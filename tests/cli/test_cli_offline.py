@@ -107,7 +107,18 @@ def test_help_is_there_for_every_command(unconfigured: Call) -> None:
         *(f"webhook {verb}" for verb in ["deliveries", "resend"]),
         *(
             f"schedule {verb}"
-            for verb in ["put", "list", "show", "next", "runs", "pause", "resume", "delete"]
+            for verb in [
+                "put",
+                "list",
+                "show",
+                "next",
+                "runs",
+                "run",
+                "backfill",
+                "pause",
+                "resume",
+                "delete",
+            ]
         ),
         *(f"operation {verb}" for verb in ["list", "show", "watch", "pause", "resume", "cancel"]),
         *(f"admin key {verb}" for verb in ["create", "list", "revoke", "rotate-token-secret"]),

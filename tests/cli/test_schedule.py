@@ -44,6 +44,27 @@ def test_an_interval_and_a_window_are_durations(grns: Call) -> None:
     assert "every 600 s" in grns("schedule", "list").out
 
 
+def test_backfill_prints_how_many_times_and_asks(grns: Call) -> None:
+    assert grns("schedule", "put", "often", "sweep", "--pool", "p", "--cron", "0 0 * * *").code == 0
+    span = ("2026-01-01T00:00Z", "2026-01-31T00:00Z")
+    counted = grns("schedule", "backfill", "often", *span, "--dry-run")
+    assert "30 times; 0 had a task before" in counted.err
+    assert "would submit 30 tasks of schedule often" in counted.err
+    refused = grns("schedule", "backfill", "often", *span)
+    assert refused.code != 0
+    assert "--yes" in refused.err
+    assert grns("schedule", "runs", "often", "-o", "json").json["items"] == []
+    done = grns("schedule", "backfill", "often", *span, "--yes", "-o", "json")
+    assert done.json == {"times": 30, "submitted": 30, "left_alone": 0, "dry_run": False}
+    again = grns("schedule", "backfill", "often", *span)
+    assert (again.code, again.out.strip()) == (0, "0")
+    assert "30 times; 30 had a task before" in again.err
+    ago = grns("schedule", "backfill", "often", "10d", "0", "--dry-run")
+    assert "10 times" in ago.err
+    wrong = grns("schedule", "backfill", "often", span[1], span[0])
+    assert "end: 2026-01-01T00:00:00" in wrong.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -168,6 +168,10 @@ async def test_a_client_creates_and_deletes_schedules(shared: Database, client: 
     assert (await schedules.pause("often", reason="too often")).pause_reason == "too often"
     assert (await schedules.resume("often")).paused_at is None
     assert (await schedules.runs("often")).rows == []
+    span = made.next_at - timedelta(days=3), made.next_at - timedelta(days=1)
+    assert (await schedules.backfill("nightly", *span, dry_run=True)).submitted == 2
+    assert (await schedules.backfill("nightly", *span)).submitted == 2
+    assert [run.source for run in (await schedules.runs("nightly")).rows] == ["backfill"] * 2
     await schedules.delete("often")
     with pytest.raises(NotFoundError):
         await schedules.get("often")

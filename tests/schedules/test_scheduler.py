@@ -108,7 +108,7 @@ async def test_what_is_not_committed_has_not_happened(
         raise ConnectionResetError("as if the process had died")
 
     with monkeypatch.context() as broken:
-        broken.setattr(audit_log, "note", break_off)
+        broken.setattr(audit_log, "note_many", break_off)
         with pytest.raises(UnavailableError):
             await scheduler(shared).tick()
     assert (await tasks(shared), await runs(shared)) == ([], [])
@@ -375,7 +375,7 @@ async def test_statement_of_the_driver_that_is_cancelled_is_an_error_of_grns(
         return []
 
     with monkeypatch.context() as broken:
-        broken.setattr("grns.schedules.scheduler._submit", break_off)
+        broken.setattr("grns.schedules.scheduler.submit", break_off)
         with pytest.raises(ContendedError):
             await scheduler(shared).tick()
     await scheduler(shared).tick()

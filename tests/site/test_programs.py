@@ -127,7 +127,8 @@ async def test_schedules(fleet: Fleet, database: Database, broker: LocalNats, tm
         await nightly.put(client)
         async with database.connection() as connection:
             await connection.execute(
-                "update grns.schedules set next_at = date_trunc('hour', now()) - interval '1 day'"
+                "update grns.schedules set anchor_at = anchor_at - interval '2 days',"
+                " next_at = date_trunc('hour', now()) - interval '1 day'"
             )
 
         async def submitted() -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -136,6 +137,8 @@ def test_workflow_and_schedule_without_await(client: sync.Client, shared: Databa
     assert (client.schedules.get("daily").next_at, client.schedules.runs("daily").rows) == (made.next_at, [])
     assert client.schedules.pause("daily").paused_at is not None
     assert client.schedules.resume("daily").paused_at is None
+    span = made.anchor_at - timedelta(hours=2), made.anchor_at
+    assert client.schedules.backfill("daily", *span, dry_run=True).times == 0, "an interval begins with it"
     client.schedules.delete("daily")
     assert client.limits.put("export", pool="agents", max=2).max_tasks == 2
     assert [one.name for one in client.limits.list().rows] == ["export"]

@@ -50,7 +50,9 @@ create table grns.schedule_runs (
     task_id    text,                              -- the task that was submitted, or that still ran
     missed     integer,                           -- how many were missed: this one and those before it
     decided_at timestamptz not null default now(),
-    primary key (workspace, name, due_at),
+    source     text not null,                     -- who decided: the scheduler, or a user who asked for a run or a backfill
+    primary key (workspace, name, due_at, source),
+    constraint schedule_runs_source check (source in ('tick', 'run', 'backfill')),
     constraint schedule_runs_outcome check (outcome in ('submitted', 'skipped', 'missed'))
 );
 create index schedule_runs_decided on grns.schedule_runs (decided_at);
