@@ -18,7 +18,7 @@ from grns.api.route import PREFIX, router
 from grns.model.envelope import Instant
 from grns.schedules import service as store
 from grns.schedules.backfill import backfill
-from grns.schedules.model import Backfill, Schedule, ScheduleRun, ScheduleSpec
+from grns.schedules.model import Backfill, Pruned, Schedule, ScheduleRun, ScheduleSpec
 from grns.schedules.scheduler import run_now
 
 routes = router("schedules")
@@ -43,6 +43,12 @@ class RunScheduleRequest(Body):
     """With `force`, a task is submitted even if the one before has not ended."""
 
     force: Annotated[bool, Field(strict=True)] = False
+
+
+class PruneRequest(Body):
+    """With `dry_run`, no schedule is deleted."""
+
+    dry_run: Annotated[bool, Field(strict=True)] = False
 
 
 class BackfillRequest(Body):
@@ -71,6 +77,23 @@ async def put_schedule(
             limits=request_context.context.payload_limits,
         )
     return Answer(made, status_code=201, headers={"Location": f"{PREFIX}/schedules/{made.name}"})
+
+
+@routes.post("/schedules/prune", response_model=Pruned)
+async def prune_schedules(
+    request_context: Operator,
+    body: Annotated[PruneRequest, strict_body(PruneRequest, code="bad_schedule")],
+) -> Response:
+    """Delete up to 1,000 schedules of your code that no live worker declares any more, and return them."""
+    async with request_context.writing() as database:
+        return Answer(
+            await store.prune(
+                database,
+                workspace=request_context.workspace,
+                actor=request_context.actor,
+                is_trial=body.dry_run,
+            ),
+        )
 
 
 @routes.get("/schedules", response_model=PageOf[Schedule])

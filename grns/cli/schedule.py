@@ -66,6 +66,7 @@ _FIELDS: Sequence[tuple[str, Cell]] = (
     ("workspace", "workspace"),
     ("changed by", "updated_by"),
     ("changed at", "updated_at"),
+    ("declared at", "declared_at"),
 )
 _TIMES = (
     Column("UTC", lambda time: f"{time['utc']:%Y-%m-%d %H:%M:%S}Z"),
@@ -272,6 +273,27 @@ async def backfill_schedule(
 
 def _moment(said: float | datetime, now: datetime) -> datetime:
     return said if isinstance(said, datetime) else now - timedelta(seconds=said)
+
+
+@schedule.command(examples=["grns schedule prune --dry-run", "grns schedule prune --yes"])
+@option.sure_options
+@output_option
+@with_session("write", missing=_LIST)
+async def prune(session: CliSession, out: Output, is_trial: bool, is_sure: bool) -> None:
+    """Delete schedules of your code that no live worker declares any more.
+
+    Schedules of a pool without a live worker stay.
+    """
+    fields: dict[str, Any] = {"workspace": session.workspace, "actor": session.actor}
+    found = await store.prune(session.database, is_trial=True, **fields)
+    out.rows(found.schedules, _COLUMNS)
+    sentence = f"delete {counted(len(found.schedules), 'schedule')}"
+    if is_trial or not found.schedules:
+        failure.note(f"would {sentence}" if is_trial else "no schedules to delete")
+        return
+    option.confirm(sentence, is_sure=is_sure, count=len(found.schedules))
+    found = await store.prune(session.database, **fields)
+    failure.note(f"deleted {counted(len(found.schedules), 'schedule')}")
 
 
 @schedule.command(examples=["grns schedule delete report", "grns schedule delete report --yes"])

@@ -14,7 +14,7 @@ from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.schedules import service
 from grns.schedules.backfill import backfill
-from grns.schedules.model import Backfill, Schedule, ScheduleRun, schedule_spec
+from grns.schedules.model import Backfill, Pruned, Schedule, ScheduleRun, schedule_spec
 from grns.schedules.scheduler import run_now
 from grns.schedules.ticks import CatchUp, Overlap
 
@@ -160,6 +160,22 @@ class Schedules:
             self._database, self._transport, name, start, end, workspace=self._reader.workspace,
             actor=self._actor, limits=self._reader.limits, is_trial=dry_run,
         )  # fmt: skip
+
+    async def prune(self, *, dry_run: bool = False) -> Pruned:
+        """Delete up to 1,000 schedules that were declared in code and that no live worker declares any more.
+
+        Each live worker of the pool started later than the last one that declared the schedule. Schedules of
+        a pool without a live worker, or with one that started less than a minute ago, stay.
+
+        Args:
+            dry_run: return the schedules, and delete none.
+
+        Returns:
+            The schedules that were deleted.
+        """
+        return await service.prune(
+            self._database, workspace=self._reader.workspace, actor=self._actor, is_trial=dry_run
+        )
 
     async def delete(self, name: str) -> None:
         """Delete a schedule. Tasks that it has submitted stay.

@@ -83,9 +83,11 @@ def schedule_spec(**fields: Any) -> ScheduleSpec:
 class Schedule:
     """A schedule as Postgres has it.
 
-    `next_at` is the next time that is due; `last_due_at` and `last_task_id` are of the last task that was
-    submitted. Nothing is submitted while it has a `paused_at`. `failures` is how many of its last tasks ended
-    failed or dead in a row, as of the last time that was due.
+    `next_at` is the next time that is due; `last_due_at` is the latest time that has a task, and
+    `last_task_id` the task that was submitted last. While it has a `paused_at`, no task is submitted.
+    `failures` is how many of its last tasks ended failed or dead in a row, as of the last time that was
+    due. `declared_at` is when a worker that declares it in code last started; None if a user has changed it
+    since.
     """
 
     workspace: str
@@ -114,6 +116,7 @@ class Schedule:
     created_at: datetime
     updated_at: datetime
     updated_by: str
+    declared_at: datetime | None
     version: int
 
     @property
@@ -153,6 +156,14 @@ class Backfill:
     times: int
     submitted: int
     left_alone: int
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Schedules that no live worker declared any more. They are deleted, unless it was a dry run."""
+
+    schedules: list[Schedule]
     dry_run: bool
 
 

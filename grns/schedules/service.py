@@ -9,10 +9,11 @@ from grns.model.json import Limits, dumps, loads_stored
 from grns.postgres import audit_log
 from grns.postgres.database import Connection, Database, Row, Session, build, run
 from grns.postgres.paging import Page, cursor, instant, page_of, parts
-from grns.schedules.model import Schedule, ScheduleRun, ScheduleSpec
+from grns.schedules.model import Pruned, Schedule, ScheduleRun, ScheduleSpec
 from grns.schedules.ticks import Rhythm
 
 _LONGEST_REASON = 1000
+_MOST_ORPHANS = 1000
 
 
 def schedule_of(row: Row) -> Schedule:
@@ -21,9 +22,18 @@ def schedule_of(row: Row) -> Schedule:
 
 
 async def put(
-    database: Database | Session, spec: ScheduleSpec, *, workspace: str, actor: str, limits: Limits
+    database: Database | Session,
+    spec: ScheduleSpec,
+    *,
+    workspace: str,
+    actor: str,
+    limits: Limits,
+    is_declared: bool = False,
 ) -> Schedule:
     """Create a schedule, or replace the one of its name. A new rhythm begins now.
+
+    Args:
+        is_declared: a worker that starts declares it; `prune` deletes it once no live worker does.
 
     Raises InvalidInputError: `bad_schedule`, or the code of what is wrong with its payload.
     """
@@ -37,6 +47,9 @@ async def put(
             spec.catch_up, spec.window_seconds, now, next(rhythm.after(now)), actor,
             spec.jitter_seconds, spec.pause_after_failures,
         )  # fmt: skip
+        # The row is locked, even if nothing is different: no other session deletes it now.
+        if is_declared:
+            rows = await run(connection, "note_declared", workspace, spec.name)
         if not rows:
             return await _read(connection, spec.name, workspace)
     return schedule_of(rows[0])
@@ -95,10 +108,37 @@ async def resume(database: Database | Session, name: str, *, workspace: str, act
 async def delete(database: Database | Session, name: str, *, workspace: str, actor: str) -> None:
     """Delete a schedule. Tasks that it has submitted stay."""
     async with database.transaction() as connection:
-        found = await _read(connection, name, workspace)
-        if not await run(connection, "delete_schedule", workspace, name):
+        if not await _delete(connection, await _read(connection, name, workspace), actor):
             raise no_schedule(name, workspace)
-        await _note(connection, "evt.schedule.deleted", found, actor)
+
+
+async def list_orphans(database: Database | Session, *, workspace: str) -> list[Schedule]:
+    """Return up to 1,000 schedules that were declared in code and that no live worker declares any more.
+
+    Each live worker of the pool started later than the last one that declared the schedule. Schedules of a
+    pool without a live worker, or with one that started less than a minute ago, are not returned.
+    """
+    rows = await database.run("list_orphans", workspace, _MOST_ORPHANS)
+    return [schedule_of(row) for row in rows]
+
+
+async def prune(
+    database: Database | Session, *, workspace: str, actor: str, is_trial: bool = False
+) -> Pruned:
+    """Delete the schedules that `list_orphans` returns, and return them; with `is_trial`, only return them.
+
+    A schedule that a worker declares at the same moment, or that is changed, stays.
+    """
+    found = await list_orphans(database, workspace=workspace)
+    if is_trial:
+        return Pruned(found, is_trial)
+    async with database.transaction() as connection:
+        deleted = [
+            one
+            for one in found
+            if await _delete(connection, one, actor, "no live worker declares it", one.declared_at)
+        ]
+    return Pruned(deleted, is_trial)
 
 
 async def list_runs(
@@ -123,6 +163,22 @@ async def _read(connection: Connection, name: str, workspace: str) -> Schedule:
     if not rows:
         raise no_schedule(name, workspace)
     return schedule_of(rows[0])
+
+
+async def _delete(
+    connection: Connection,
+    schedule: Schedule,
+    actor: str,
+    reason: str | None = None,
+    declared_at: datetime | None = None,
+) -> bool:
+    """Delete a schedule; False if it is not there, or no longer declared at this time."""
+    # A scheduler that decides about it ends first: the deletion then sees what was decided.
+    await run(connection, "lock_schedule", schedule.workspace, schedule.name)
+    if not await run(connection, "delete_schedule", schedule.workspace, schedule.name, declared_at):
+        return False
+    await _note(connection, "evt.schedule.deleted", schedule, actor, reason)
+    return True
 
 
 async def _now(connection: Connection) -> datetime:

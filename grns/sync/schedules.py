@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from grns.postgres.paging import Page
-from grns.schedules.model import Backfill, Schedule, ScheduleRun
+from grns.schedules.model import Backfill, Pruned, Schedule, ScheduleRun
 
 if TYPE_CHECKING:
     from grns.sync.client import SyncClient
@@ -50,6 +50,10 @@ class SyncSchedules:
     def backfill(self, name: str, start: datetime, end: datetime, *, dry_run: bool = False) -> Backfill:
         """Submit a task for each time of a range that had none: see `Schedules.backfill`."""
         return self._client.ask(lambda client: client.schedules.backfill(name, start, end, dry_run=dry_run))
+
+    def prune(self, *, dry_run: bool = False) -> Pruned:
+        """Delete schedules that no live worker declares any more: see `Schedules.prune`."""
+        return self._client.ask(lambda client: client.schedules.prune(dry_run=dry_run))
 
     def delete(self, name: str) -> None:
         """Delete a schedule. Tasks that it has submitted stay."""

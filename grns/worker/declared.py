@@ -55,7 +55,7 @@ async def put_declared(
     if len(specs) < len(declared):
         raise InvalidInputError("bad_schedule", "two schedules of the pool have one name: give one a name=")
     for spec in specs.values():
-        await service.put(database, spec, workspace=workspace, actor=actor, limits=limits)
+        await service.put(database, spec, workspace=workspace, actor=actor, limits=limits, is_declared=True)
 
 
 @dataclass(frozen=True, slots=True)

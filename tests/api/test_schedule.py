@@ -10,6 +10,8 @@ import pytest
 
 from grns.api.route import PREFIX
 from grns.postgres.database import Database
+from grns.worker import registry
+from tests.schedules.test_prune import start
 from tests.schedules.test_scheduler import let_be_due, scheduler
 from tests.support.api import Door, good, problem_of
 from tests.support.store import fetch
@@ -111,3 +113,16 @@ async def test_operator_of_one_workspace_runs_and_backfills_its_schedules(door: 
         assert good(await visitor.post(f"{path}/backfill", json=span))["submitted"] == 2
         runs = good(await visitor.get(f"{path}/runs"))["items"]
         assert [run["source"] for run in runs] == ["run", "backfill", "backfill"]
+
+
+async def test_prune_deletes_what_no_live_worker_declares(
+    local: httpx2.AsyncClient, shared: Database
+) -> None:
+    await start(shared, "old", "gone", minutes_ago=60)
+    await start(shared, "new", minutes_ago=5)
+    await registry.stop(shared, "old")
+    found = good(await local.post(f"{SCHEDULES}/prune", json={"dry_run": True}))
+    assert ([one["name"] for one in found["schedules"]], found["dry_run"]) == (["gone"], True)
+    assert len(good(await local.get(SCHEDULES))["items"]) == 1
+    assert good(await local.post(f"{SCHEDULES}/prune"))["dry_run"] is False
+    assert good(await local.get(SCHEDULES))["items"] == []

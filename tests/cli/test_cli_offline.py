@@ -115,6 +115,7 @@ def test_help_is_there_for_every_command(unconfigured: Call) -> None:
                 "runs",
                 "run",
                 "backfill",
+                "prune",
                 "pause",
                 "resume",
                 "delete",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from grns.postgres.database import Database
+from grns.worker import registry
 from tests.cli.test_access import Call
+from tests.schedules.test_prune import start
 
 pytest_plugins = ["tests.cli.test_access"]
 _REPORT = ("report", "write_report", "--pool", "reports", "--cron", "0 9 * * 1-5")
@@ -63,6 +68,23 @@ def test_backfill_prints_how_many_times_and_asks(grns: Call) -> None:
     assert "10 times" in ago.err
     wrong = grns("schedule", "backfill", "often", span[1], span[0])
     assert "end: 2026-01-01T00:00:00" in wrong.err
+
+
+def test_prune_lists_and_asks_before_it_deletes(grns: Call, url: str) -> None:
+    async def furnish() -> None:
+        database = Database(url, name="test")
+        async with database.opened():
+            await start(database, "old", "gone", minutes_ago=60)
+            await start(database, "new", minutes_ago=5)
+            await registry.stop(database, "old")
+
+    asyncio.run(furnish())
+    listed = grns("schedule", "prune", "--dry-run")
+    assert "gone" in listed.out
+    assert "would delete 1 schedule" in listed.err
+    assert "delete 1 schedule: no terminal to ask at" in grns("schedule", "prune").err
+    assert "deleted 1 schedule" in grns("schedule", "prune", "--yes").err
+    assert "no schedules to delete" in grns("schedule", "prune", "--yes").err
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def reading(**parts: Any) -> Snapshot:
         "stuck": {},
         "workers_by_pool": [CREW],
         "unserved": [],
+        "orphans": [],
         "broker": Broker("2.15.1", [STREAM, EVENTS]),
         "clocks": [ClockSkew("Postgres", 0.01, 0.005), ClockSkew("NATS", -0.02, 0.005)],
     }
@@ -210,6 +211,9 @@ TABLE: dict[str, tuple[dict[str, Any], str, Severity, str]] = {
         "type odd are queued (for up to 60 s), and the pool worker has no worker with a handler"),
     "a pool without a worker": (
         {"unserved": [Unserved("writer", "odd", 3, 60.0)]}, "pools", WARNING, "writer has no live worker"),
+    "a schedule that the code no longer has": (
+        {"orphans": [("old", "reports")]}, "schedules", WARNING,
+        "no live worker of reports declares schedule old any more"),
     "silent workers": (crew(silent=2), "pools", NOTE, "2 workers of worker stopped sending heartbeats"),
     "old workers": (crew(versions=["0.0.9", "0.1.0"]), "pools", NOTE, "workers of grns 0.0.9 are running"),
     "pools that cannot be read": (

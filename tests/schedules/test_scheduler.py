@@ -23,7 +23,7 @@ from tests.support.followers import begin_here, follow
 from tests.support.harness import settings_for
 from tests.support.store import claim, fetch, finish, row_of, stranger
 
-_WHO = {"workspace": "default", "actor": "tests"}
+_WHO: dict[str, Any] = {"workspace": "default", "actor": "tests"}
 
 
 def unreachable(database: Database) -> JetStream:

@@ -139,6 +139,7 @@ def test_workflow_and_schedule_without_await(client: sync.Client, shared: Databa
     assert client.schedules.resume("daily").paused_at is None
     span = made.anchor_at - timedelta(hours=2), made.anchor_at
     assert client.schedules.backfill("daily", *span, dry_run=True).times == 0, "an interval begins with it"
+    assert client.schedules.prune(dry_run=True).schedules == []
     client.schedules.delete("daily")
     assert client.limits.put("export", pool="agents", max=2).max_tasks == 2
     assert [one.name for one in client.limits.list().rows] == ["export"]

@@ -76,6 +76,7 @@ class SnapshotCollector:
         found["workers_by_pool"] = await self._tried("pools", checkup.read_crews(database))
         workspace = self._settings.workspace
         found["unserved"] = await self._tried("pools", checkup.read_unserved(database, workspace))
+        found["orphans"] = await self._tried("schedules", checkup.read_orphans(database, workspace))
         return found
 
     async def _connect(self, opened: Database | JetStream) -> str | None:

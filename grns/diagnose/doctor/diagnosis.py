@@ -17,7 +17,13 @@ from grns.diagnose.doctor.daemon import (
 )
 from grns.diagnose.doctor.finding import Finding, Severity
 from grns.diagnose.doctor.log import check_partitions, check_retention
-from grns.diagnose.doctor.pools import check_ack_wait, check_pools, check_priority_subjects, check_slots
+from grns.diagnose.doctor.pools import (
+    check_ack_wait,
+    check_pools,
+    check_priority_subjects,
+    check_schedules,
+    check_slots,
+)
 from grns.diagnose.doctor.server import check_checkpoints, check_postgres, check_schema, check_transactions
 from grns.diagnose.doctor.snapshot import Snapshot
 
@@ -44,6 +50,7 @@ CHECKS: tuple[Callable[[Snapshot], Sequence[Finding]], ...] = (
     check_ack_wait,
     check_slots,
     check_pools,
+    check_schedules,
     check_clocks,
 )
 

@@ -178,6 +178,22 @@ def check_pools(snapshot: Snapshot) -> Sequence[Finding]:
     return or_ok("pools", [*_unserved(snapshot), *_silent(snapshot), *_versions(snapshot)], summary)
 
 
+def check_schedules(snapshot: Snapshot) -> Sequence[Finding]:
+    """Check that live workers declare the schedules that were declared in code."""
+    if snapshot.orphans is None:
+        return []
+    return or_ok("schedules", _orphans(snapshot.orphans), "live workers declare all declared schedules")
+
+
+def _orphans(orphans: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    for name, pool in orphans[:_MOST_NAMED]:
+        yield warning(
+            "schedules",
+            f"no live worker of {pool} declares schedule {name} any more",
+            "grns schedule prune",
+        )
+
+
 def _unserved(snapshot: Snapshot) -> Iterator[Finding]:
     served = {stats.agent_type for stats in snapshot.workers_by_pool or () if stats.workers}
     for one in (snapshot.unserved or ())[:_MOST_NAMED]:

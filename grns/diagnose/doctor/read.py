@@ -12,6 +12,7 @@ from grns.diagnose.doctor.snapshot import ClockSkew, Log, Partition, Postgres, S
 from grns.maintenance.audit import audit_now
 from grns.postgres import migrate
 from grns.postgres.database import Database
+from grns.schedules.service import list_orphans
 
 _LOOKS = 5
 _MOST_POOLS = 1000
@@ -69,6 +70,11 @@ async def read_unserved(database: Database, workspace: str) -> list[Unserved]:
     return [
         Unserved(**row) for row in await database.run("read_unserved", workspace, pools, _MOST_PER_PRIORITY)
     ]
+
+
+async def read_orphans(database: Database, workspace: str) -> list[tuple[str, str]]:
+    """Return the schedules that no live worker declares any more, each with its pool."""
+    return [(one.name, one.agent_type) for one in await list_orphans(database, workspace=workspace)]
 
 
 async def read_clock(database: Database) -> datetime:

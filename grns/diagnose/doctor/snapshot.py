@@ -133,6 +133,7 @@ class Snapshot:
     stuck: Mapping[str, int] | None = None
     workers_by_pool: Sequence[WorkerStats] | None = None
     unserved: Sequence[Unserved] | None = None
+    orphans: Sequence[tuple[str, str]] | None = None  # schedules, and pools that no longer declare them
     broker: Broker | None = None
     clocks: Sequence[ClockSkew] = ()
     troubles: Mapping[str, str] = field(default_factory=dict)

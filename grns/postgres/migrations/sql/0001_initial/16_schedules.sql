@@ -29,6 +29,7 @@ create table grns.schedules (
     created_at     timestamptz not null default now(),
     updated_at     timestamptz not null default now(),
     updated_by     text not null,
+    declared_at    timestamptz,                   -- a worker that declares it in code started; null: changed since
     version        integer not null default 1,
     primary key (workspace, name),
     constraint schedules_rhythm check (num_nonnulls(cron, every_seconds) = 1 and every_seconds between 1 and 31622400),
@@ -96,7 +97,7 @@ begin
         next_at = case when (s.cron, s.every_seconds, s.time_zone)
                 is not distinct from (excluded.cron, excluded.every_seconds, excluded.time_zone)
             then s.next_at else excluded.next_at end,
-        updated_at = now(), updated_by = excluded.updated_by, version = s.version + 1
+        updated_at = now(), updated_by = excluded.updated_by, declared_at = null, version = s.version + 1
     where (s.cron, s.every_seconds, s.time_zone, s.task_type, s.agent_type, s.payload, s.priority, s.max_attempts,
             s.overlap, s.catch_up, s.window_seconds, s.jitter_seconds, s.pause_after_failures)
         is distinct from (excluded.cron, excluded.every_seconds, excluded.time_zone, excluded.task_type,
