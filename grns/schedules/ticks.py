@@ -31,6 +31,7 @@ _MOST_CAUGHT_UP = 100
 _LATE_SECONDS = 60.0
 _MOST_COUNTED = 1000
 _INSTANT = timedelta(microseconds=1)
+_NEAR_A_CHANGE = timedelta(hours=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Rhythm:
         if len(expression.split()) != 5:
             raise InvalidInputError(_CODE, f"cron: five fields, such as '0 9 * * 1-5', not {expression!r}")
         try:
-            times = CronSim(expression, moment.astimezone(zone))
+            times = CronSim(expression, _begin(moment, zone))
         except CronSimError as error:
             raise InvalidInputError(_CODE, f"cron: {error} in {expression!r}") from error
         for time in times:
@@ -82,6 +83,15 @@ class Rhythm:
             if found > moment:
                 yield found
             count += 1
+
+
+def _begin(moment: datetime, zone: ZoneInfo) -> datetime:
+    """Return where to look for times after a moment: near a change of the clocks, some hours earlier.
+
+    On Lord Howe, whose clocks change by half an hour, CronSim finds other times if it begins at the change.
+    """
+    before, later = (moment - _NEAR_A_CHANGE).astimezone(zone), (moment + _NEAR_A_CHANGE).astimezone(zone)
+    return moment.astimezone(zone) if before.utcoffset() == later.utcoffset() else before
 
 
 def jitter(schedule: str, due_at: datetime, most_seconds: float) -> timedelta:

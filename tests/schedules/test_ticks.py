@@ -147,6 +147,17 @@ def test_none_is_caught_up_a_minute_later() -> None:
     assert on_time.submit == (_NOON,)
 
 
+@pytest.mark.parametrize("day", ["2026-04-04", "2026-10-03"])
+@pytest.mark.parametrize("expression", ["30 * * * *", "*/20 2 * * *", "30 2 * * *"])
+@pytest.mark.parametrize("zone", ["Australia/Lord_Howe", "America/Santiago", "UTC"])
+def test_times_of_a_range_are_the_same_wherever_it_begins(zone: str, expression: str, day: str) -> None:
+    rhythm, end = cron(expression, zone), at(day) + 36 * _HOUR
+    times = list(rhythm.between(at(day), end))
+    for minutes in range(0, 36 * 60, 15):
+        start = at(day) + timedelta(minutes=minutes)
+        assert list(rhythm.between(start, end)) == [time for time in times if time >= start]
+
+
 def test_years_are_not_gone_through() -> None:
     """A minute's schedule of a scheduler that was away for ten years."""
     for rhythm in (cron("* * * * *"), every(60)):
