@@ -58,9 +58,13 @@ class DueSchedule:
         if self.is_counted or self.last_status not in TERMINAL:
             return None
         self.is_counted = True
-        failures = one.failures + 1 if self.last_status in _FAILED else one.failures
-        self.schedule = replace(one, failures=0 if self.last_status == TaskStatus.SUCCEEDED else failures)
-        if one.pause_after_failures is None or self.schedule.failures < one.pause_after_failures:
+        if self.last_status not in _FAILED:
+            failures = 0 if self.last_status == TaskStatus.SUCCEEDED else one.failures
+            self.schedule = replace(one, failures=failures)
+            return None
+        failures = one.failures + 1
+        self.schedule = replace(one, failures=failures)
+        if one.pause_after_failures is None or failures < one.pause_after_failures:
             return None
         last = f"the last task, {one.last_task_id}, ended {self.last_status}"
         return f"{counted(failures, 'failure')} in a row: {last}"

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from grns.errors import ContendedError, InvalidInputError
 from grns.model.json import Limits
 from grns.nats import JetStream
-from grns.postgres import audit_log
 from grns.postgres.database import Connection, Database, Session, run
 from grns.postgres.errors import translated
 from grns.runtime.service import PeriodicService
 from grns.schedules.decisions import Decision, DueSchedule, lock, note, submit, with_last_tasks
 from grns.schedules.model import Schedule, ScheduleRun
+from grns.schedules.service import note_change
 from grns.tasks.announce import announce
 from grns.tasks.submit import Prepared
 from grns.telemetry.service_signals import SchedulePaused, SchedulesDecided
@@ -111,13 +111,7 @@ async def run_now(
 
 
 async def _pause(connection: Connection, schedule: Schedule, reason: str) -> None:
-    """Pause what fails, or cannot be decided, such as a schedule in a time zone unknown to this machine."""
+    """Pause a schedule that fails or cannot be decided, such as one in a time zone unknown here."""
     failures = schedule.failures
     await run(connection, "pause_schedule", schedule.workspace, schedule.name, "grns", reason, failures)
-    payload = {
-        "schedule": schedule.name, "when": schedule.when, "task_type": schedule.task_type,
-        "agent_type": schedule.agent_type, "reason": reason,
-    }  # fmt: skip
-    await audit_log.note(
-        connection, workspace=schedule.workspace, kind="evt.schedule.paused", actor=None, payload=payload
-    )
+    await note_change(connection, "evt.schedule.paused", schedule, None, reason)

@@ -83,7 +83,7 @@ async def pause(
         if not rows:
             raise no_schedule(name, workspace)
         found = schedule_of(rows[0])
-        await _note(connection, "evt.schedule.paused", found, actor, reason)
+        await note_change(connection, "evt.schedule.paused", found, actor, reason)
     return found
 
 
@@ -101,7 +101,7 @@ async def resume(database: Database | Session, name: str, *, workspace: str, act
         if not rows:
             raise ContendedError(f"schedule {name} was changed at the same moment: try again")
         found = schedule_of(rows[0])
-        await _note(connection, "evt.schedule.resumed", found, actor)
+        await note_change(connection, "evt.schedule.resumed", found, actor)
     return found
 
 
@@ -177,7 +177,7 @@ async def _delete(
     await run(connection, "lock_schedule", schedule.workspace, schedule.name)
     if not await run(connection, "delete_schedule", schedule.workspace, schedule.name, declared_at):
         return False
-    await _note(connection, "evt.schedule.deleted", schedule, actor, reason)
+    await note_change(connection, "evt.schedule.deleted", schedule, actor, reason)
     return True
 
 
@@ -186,9 +186,10 @@ async def _now(connection: Connection) -> datetime:
     return now
 
 
-async def _note(
-    connection: Connection, kind: str, schedule: Schedule, actor: str, reason: str | None = None
+async def note_change(
+    connection: Connection, kind: str, schedule: Schedule, actor: str | None, reason: str | None = None
 ) -> None:
+    """Write the event of a change of a schedule; without an actor, grns itself made the change."""
     payload = {
         "schedule": schedule.name, "when": schedule.when, "task_type": schedule.task_type,
         "agent_type": schedule.agent_type, "reason": reason,

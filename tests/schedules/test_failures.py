@@ -94,6 +94,24 @@ async def test_success_between_failures_begins_the_count_anew(shared: Database) 
     assert (await store.read(shared, "hourly", workspace="default")).paused_at is None
 
 
+async def test_cancelled_task_pauses_nothing_once_the_limit_is_lower(shared: Database) -> None:
+    await put(shared, pause_after_failures=3)
+    for _ in range(2):
+        await tick(shared)
+        await end(shared, Verb.FAIL)
+    await tick(shared)
+    await put(shared, pause_after_failures=1)
+    last = (await store.read(shared, "hourly", workspace="default")).last_task_id
+    await cancel(shared, unreachable(shared), [last or ""], reason=None, **_WHO)
+    await tick(shared)
+    found = await store.read(shared, "hourly", workspace="default")
+    assert (found.failures, found.paused_at) == (2, None)
+    await end(shared, Verb.FAIL)
+    await tick(shared)
+    found = await store.read(shared, "hourly", workspace="default")
+    assert (found.failures, found.paused_by) == (3, "grns")
+
+
 async def tick_without_a_task(database: Database) -> None:
     """Let an hour be due twice whose key another task has: the last task stays so, and is counted once."""
     for _ in range(2):

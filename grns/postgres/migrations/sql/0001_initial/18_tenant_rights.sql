@@ -22,7 +22,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('task_pauses', 'select, insert, update, delete'),
     ('pauses', 'select, insert, update, delete'),
     ('schedules', 'select, insert, update, delete'),
-    ('schedule_runs', 'select, insert, update, delete'),
+    ('schedule_runs', 'select, insert, delete'),
     ('limits', 'select, insert, update, delete'),
     ('limited_pools', 'select, insert, update, delete'),
     ('limit_tokens', null),
