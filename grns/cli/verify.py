@@ -100,6 +100,8 @@ async def verify(
 ) -> None:
     """Check every task against its event history and report stuck tasks. Read-only.
 
+    Decisions of schedules are checked against their tasks.
+
     After a failover of PostgreSQL it also asks NATS, which still has the events whose commits were lost, even
     before a janitor detected the failover.
 
@@ -117,6 +119,7 @@ async def verify(
         "is_sound": not check.counts,
         "tasks": check.tasks,
         "log_rows": check.log_rows,
+        "schedule_runs": check.schedule_runs,
         "violations": dict(check.counts),
         "findings": [asdict(finding) for finding in check.findings],
         **report.record(),
@@ -162,7 +165,10 @@ def _show(check: ConsistencyCheck, report: LossReport) -> None:
     if hidden > 0:
         failure.note(f"and {hidden} more; -o json has up to a thousand")
     report.show()
-    failure.note(f"checked {check.tasks:,} tasks and {check.log_rows:,} rows of the log")
+    failure.note(
+        f"checked {check.tasks:,} tasks, {check.log_rows:,} rows of the log,"
+        f" {check.schedule_runs:,} decisions of schedules"
+    )
 
 
 async def look_for_losses(session: CliSession, known: int) -> LossReport:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 from grns.model.task import STATUS_AFTER, TERMINAL, TRANSITIONS, Transition
 from grns.postgres.database import Database, Row
 
-Place = TypeVar("Place", str, int)
+# A decision about a time of a schedule: workspace, name, time and source.
+RunPlace = tuple[str, str, datetime, str]
+FIRST_RUN: RunPlace = ("", "", datetime.min.replace(tzinfo=UTC), "")
+Place = TypeVar("Place", str, int, RunPlace)
 
 # By name: what a finding says has been violated.
 INVARIANTS = {
@@ -23,6 +27,7 @@ INVARIANTS = {
     "owner": "who claimed a task runs it",
     "lost_task": "no task goes before it has ended",
     "message_id": "no two messages that stand near each other have one id",
+    "schedule_run": "a time of a schedule has one task, which is its own",
     "undelivered": "what is queued is taken by workers that have room",
     "unreaped": "what has lost its worker is taken back",
     "unpromoted": "what is due is queued",
@@ -66,6 +71,14 @@ async def audit_log(database: Database, after: int, limit: int) -> AuditPage[int
     """Look at up to `limit` rows of the log, from the number `after` on."""
     rows = await database.run("audit_log", after, limit, list(STATUS_AFTER), _ENDS)
     return AuditPage(rows[0]["seen"], rows[0]["last_seq"] or after, _findings(rows))
+
+
+async def audit_schedules(database: Database, after: RunPlace, limit: int) -> AuditPage[RunPlace]:
+    """Check up to `limit` decisions of schedules, from the one `after` on, against their tasks."""
+    rows = await database.run("audit_schedules", *after, limit)
+    first = rows[0]
+    last = (first["workspace"], first["name"], first["due_at"], first["source"]) if first["seen"] else after
+    return AuditPage(first["seen"], last, _findings(rows))
 
 
 async def audit_now(database: Database, stuck_after_seconds: float) -> list[Violation]:

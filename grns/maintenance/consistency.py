@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from grns.errors import ContendedError, OutcomeUnknownError
-from grns.maintenance.audit import INVARIANTS, OF_NOW, Violation, audit_log, audit_now, audit_tasks
+from grns.maintenance.audit import (
+    FIRST_RUN,
+    INVARIANTS,
+    OF_NOW,
+    Violation,
+    audit_log,
+    audit_now,
+    audit_schedules,
+    audit_tasks,
+)
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.telemetry.service_signals import InvariantChecked, InvariantViolated
@@ -29,20 +38,26 @@ class ConsistencyCheck:
     def __init__(self, database: Database, *, stuck_after_seconds: float) -> None:
         self._database = database
         self._patience_seconds = stuck_after_seconds
-        self._last_id, self._last_seq = "", 0
+        self._last_id, self._last_seq, self._last_run = "", 0, FIRST_RUN
         self._batch_size = AdaptiveBatchSize(_TASKS)
         self.tasks = 0
         self.log_rows = 0
+        self.schedule_runs = 0
         self.counts: Counter[str] = Counter()
         self.findings: list[Violation] = []
 
     async def look_at_all(self, tell: Callable[[], None] | None = None) -> None:
         """Look at everything there is; `tell` is called after each page."""
         await self.look_at_now()
-        for look in (self.look_at_tasks, self.look_at_log):
+        for look in self.walks:
             while await look():
                 if tell is not None:
                     tell()
+
+    @property
+    def walks(self) -> Sequence[Callable[[], Awaitable[bool]]]:
+        """The functions that each look at one page, in their order."""
+        return self.look_at_tasks, self.look_at_log, self.look_at_schedules
 
     async def look_at_tasks(self) -> bool:
         """Look at one page of tasks; True where there are more."""
@@ -68,6 +83,14 @@ class ConsistencyCheck:
         self._note(page.findings)
         return page.seen == _ROWS
 
+    async def look_at_schedules(self) -> bool:
+        """Look at one page of decisions about times of schedules; True if there are more."""
+        page = await audit_schedules(self._database, self._last_run, _ROWS)
+        self._last_run = page.last
+        self.schedule_runs += page.seen
+        self._note(page.findings)
+        return page.seen == _ROWS
+
     async def look_at_now(self) -> None:
         """Look for what should have gone on by now."""
         self._note(await audit_now(self._database, self._patience_seconds))
@@ -90,7 +113,7 @@ class ConsistencyMonitor:
         self._now_at = 0.0
         self._walk_at = 0.0
         self._walk: ConsistencyCheck | None = None
-        self._has_tasks = True
+        self._left: list[Callable[[], Awaitable[bool]]] = []
 
     async def step(self) -> bool:
         """Do a little of it, if it is time to; True where there is more to be done at once."""
@@ -103,10 +126,11 @@ class ConsistencyMonitor:
             if time.monotonic() < self._walk_at:
                 return False
             self._walk_at = time.monotonic() + self._every_seconds
-            self._walk, self._has_tasks = self._inspection(), True
-        if self._has_tasks:
-            self._has_tasks = await self._walk.look_at_tasks()
-        elif not await self._walk.look_at_log():
+            self._walk = self._inspection()
+            self._left = list(self._walk.walks)
+        if not await self._left[0]():
+            del self._left[0]
+        if not self._left:
             self._tell(self._walk, [name for name in INVARIANTS if name not in OF_NOW])
             self._walk = None
         return self._walk is not None

@@ -126,6 +126,7 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("audit_now", "janitor-1", is_rare=True),
     *_statement("audit_tasks", "janitor-1", is_rare=True),
     *_statement("audit_log", "janitor-1", is_rare=True),
+    *_statement("audit_schedules", "janitor-1", is_rare=True),
     *_statement("mark_messages", "command-server-1", "orders"),
     *_statement("unmark_messages", "command-server-1", "orders"),
     *_statement("find_submitted", "command-server-1", "orders"),

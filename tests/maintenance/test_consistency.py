@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,17 +19,21 @@ from grns.errors import ContendedError
 from grns.maintenance.audit import INVARIANTS
 from grns.maintenance.consistency import ConsistencyCheck, ConsistencyMonitor
 from grns.maintenance.failovers import note_server
+from grns.model.json import DEFAULT_LIMITS
 from grns.model.outcome import Verb
 from grns.nats import JetStream
 from grns.nats.messages import Message, StoredMessage
 from grns.postgres.audit_log import note
 from grns.postgres.database import Database
+from grns.schedules.scheduler import run_now
 from grns.settings import load
 from grns.tasks import pauses as pause
 from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import InvariantViolated
 from grns.telemetry.signal import Signal
 from grns.worker import registry as agent
+from tests.schedules.test_backfill import fill
+from tests.schedules.test_scheduler import let_be_due, put, scheduler, tasks, unreachable
 from tests.support.admitters import admit, put_limit
 from tests.support.harness import eventually, is_relayed, manage, submit
 from tests.support.store import (
@@ -204,6 +209,69 @@ async def test_what_lies_in_partitions_that_have_gone_is_not_asked_for(database:
     assert dict((await found(database)).counts) == {"replay": 1}
 
 
+_PATIENCE_SECONDS = 86_400.0
+
+
+async def scheduled(database: Database) -> str:
+    """Let the scheduler decide about two hours, and a backfill about the one before; return its task."""
+    await put(database, overlap="allow", catch_up="all")
+    hour = await let_be_due(database, hours=1)
+    await scheduler(database).tick()
+    before = {task["id"] for task in await tasks(database)}
+    assert await fill(database, hour - timedelta(hours=2), hour) == (2, 1, 1)
+    await fetch(database, "update grns.events set created_at = created_at - interval '2 h'")
+    (task_id,) = {task["id"] for task in await tasks(database)} - before
+    return str(task_id)
+
+
+async def test_decisions_of_schedules_whose_tasks_exist_or_have_ended_are_sound(
+    shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grns.maintenance.consistency._ROWS", 2)
+    ended = await scheduled(shared)
+    await run_now(
+        shared, unreachable(shared), "hourly", workspace="default", actor="ann", limits=DEFAULT_LIMITS
+    )
+    await finish(shared, await claim(shared, ended))
+    await fetch(shared, "delete from grns.tasks where id = $1", ended)
+    inspection = await found(shared, _PATIENCE_SECONDS)
+    assert (inspection.schedule_runs, inspection.findings) == (4, [])
+
+
+async def test_decisions_of_schedules_before_the_log_begins_are_not_checked(shared: Database) -> None:
+    task_id = await scheduled(shared)
+    await fetch(shared, "delete from grns.tasks where id = $1", task_id)
+    await fetch(shared, "delete from grns.events where task_id = $1", task_id)
+    assert dict((await found(shared, _PATIENCE_SECONDS)).counts) == {"schedule_run": 1}
+    await fetch(shared, "update grns.events set created_at = created_at + interval '2 h'")
+    assert (await found(shared, _PATIENCE_SECONDS)).findings == []
+
+
+BROKEN_RUNS = {
+    "is not there": "with lost as (delete from grns.tasks where id = $1)"
+    " delete from grns.events where task_id = $1",
+    "has the idempotency key schedule/hourly/": "update grns.schedule_runs"
+    " set due_at = due_at + interval '1 min' where task_id = $1",
+    "has the idempotency key null": "update grns.tasks set idempotency_key = null where id = $1",
+    "another task of this time is gr-other": "insert into grns.schedule_runs"
+    " (workspace, name, due_at, outcome, task_id, decided_at, source)"
+    " select workspace, name, due_at, outcome, 'gr-other', decided_at - interval '1 day', 'run'"
+    " from grns.schedule_runs where task_id = $1",
+}
+
+
+@pytest.mark.parametrize("words", BROKEN_RUNS)
+async def test_decision_of_a_schedule_that_does_not_match_its_task_is_found(
+    shared: Database, words: str
+) -> None:
+    task_id = await scheduled(shared)
+    assert (await found(shared, _PATIENCE_SECONDS)).findings == []
+    await fetch(shared, BROKEN_RUNS[words], task_id)
+    (finding,) = (await found(shared, _PATIENCE_SECONDS)).findings
+    assert finding.invariant == "schedule_run"
+    assert words in finding.detail
+
+
 # ---------------------------------------------------------------- what should have gone on by now
 
 
@@ -361,7 +429,7 @@ async def test_more_of_a_key_than_its_limit_allows_is_found(shared: Database) ->
 
 
 def test_each_invariant_has_a_test() -> None:
-    assert {*WOUNDS, *LATE, "owner", "over_limit"} == set(INVARIANTS)
+    assert {*WOUNDS, *LATE, "owner", "over_limit", "schedule_run"} == set(INVARIANTS)
 
 
 # ---------------------------------------------------------------- grns admin verify
