@@ -113,7 +113,7 @@ class Harms:
         return chain.from_iterable(self._harms[seat] for seat in seats)
 
     def _is_over_http(self, pid: int, at: float) -> bool:
-        """Say whether it is an HTTP worker's: by its own process id, where that is known, or as grns knows it."""
+        """Say whether it is of an HTTP worker, by its own id or by the one that stands for all of them."""
         return pid == OVER_HTTP or self._seat(pid, at).startswith("http-worker")
 
     def _seat(self, pid: int, at: float) -> str:
