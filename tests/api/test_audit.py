@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -31,7 +32,23 @@ FIRST = {
     "resume_workflow": ["pause_workflow"],
 }
 # What tells of two things: a workflow and its task, or the operation on its tasks; a schedule and its task.
-TWOFOLD = {"create_workflow", "cancel_workflow_tasks", "redrive_workflow_tasks", "run_schedule"}
+TWOFOLD = {
+    "create_workflow",
+    "cancel_workflow_tasks",
+    "redrive_workflow_tasks",
+    "run_schedule",
+    "backfill_schedule",
+}
+_NOW = datetime.now(UTC)
+# Lets a worker of their pool declare no schedule, which one before it did.
+ORPHANED = """
+    with worker as (
+        insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types,
+            lease_seconds, started_at)
+        values ('a', $1, 'worker', 'here', 1, '1', 1, '{noop}', 60, now() - interval '1 hour')
+    )
+    update grns.schedules set declared_at = now() - interval '2 hours' where workspace = $1
+"""
 BODIES: dict[str, Any] = {
     "create_tasks": {"tasks": [{"task_type": "noop"}]},
     "create_task": {"task_type": "noop"},
@@ -39,6 +56,8 @@ BODIES: dict[str, Any] = {
     "edit_issue": {"state": "acknowledged"},
     "create_workflow": {"name": "two", "tasks": [{"task_type": "noop"}]},
     "put_schedule": {"name": "daily", "cron": "0 9 * * *", "task_type": "noop", "agent_type": "worker"},
+    "backfill_schedule": {"start": (_NOW - timedelta(days=1)).isoformat(), "end": _NOW.isoformat()},
+    "prune_schedules": {},
     "put_limit": {"name": "api", "agent_type": "none", "max_tasks": 1},
     "create_operation": {"action": "redrive", "filter": ""},
     "save_filter": {"text": "status:dead"},
@@ -65,6 +84,8 @@ async def change(visitor: httpx2.AsyncClient, route: ApiRoute, names: dict[str, 
 @pytest.mark.parametrize("route", CHANGES, ids=named)
 async def test_a_change_is_in_the_log_with_who_made_it(door: Door, route: ApiRoute) -> None:
     names = await _theirs(door.database)
+    if route.name == "prune_schedules":
+        await fetch(door.database, ORPHANED, THEIRS)
     key = await door.key("admin", workspace=None)
     (latest,) = await fetch(door.database, "select max(seq) as seq from grns.events")
     async with door.visitor(key, grns_workspace=THEIRS) as visitor:

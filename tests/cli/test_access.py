@@ -3,59 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import pytest
 
 from grns.access.keys import authenticate
 from grns.access.principals import Principal
 from grns.cli import run
-from grns.dev.servers import LocalPostgres
 from grns.postgres.database import Database
-from tests.support.store import new_database
+from tests.support.cli import Call
 
 UNKNOWN = "0" * 20
-
-
-class Answer(NamedTuple):
-    """What one command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """What it wrote for programs."""
-        return json.loads(self.out)
-
-
-Call = Callable[..., Answer]
-
-
-@pytest.fixture
-def url(postgres: LocalPostgres) -> str:
-    """A migrated database of the test's own; it goes with its server."""
-    return asyncio.run(new_database(postgres))
-
-
-@pytest.fixture
-def grns(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run commands on the test's own database."""
-    monkeypatch.setenv("GRNS_DATABASE_URL", url)
-
-    def call(*arguments: str) -> Answer:
-        capsys.readouterr()
-        # A flag is handed on as environment: what one command was told, the next one must not hear.
-        monkeypatch.setenv("GRNS_WORKSPACE", "default")
-        code = run(arguments)
-        answer = Answer(code, *capsys.readouterr())
-        assert "bug in grns" not in answer.err, answer.err
-        return answer
-
-    return call
 
 
 def known(url: str, key: str) -> Principal:
@@ -69,8 +26,8 @@ def known(url: str, key: str) -> Principal:
     return asyncio.run(ask())
 
 
-def test_a_key_is_printed_once_and_alone(grns: Call, url: str) -> None:
-    made = grns(
+def test_a_key_is_printed_once_and_alone(cli: Call, url: str) -> None:
+    made = cli(
         "admin", "key", "create", "ci of the shop", "--scope", "read", "--scope", "submit", "--expires", "30d"
     )
     assert made.code == 0
@@ -80,73 +37,73 @@ def test_a_key_is_printed_once_and_alone(grns: Call, url: str) -> None:
     somebody = known(url, key)
     assert (somebody.workspace, set(somebody.scopes)) == ("default", {"read", "submit"})
     secret = key.rpartition("_")[2]
-    listed = grns("admin", "key", "list")
+    listed = cli("admin", "key", "list")
     assert "ci of the shop" in listed.out
-    assert secret not in listed.out + listed.err + grns("admin", "key", "list", "-o", "json").out
-    (row,) = grns("admin", "key", "list", "-o", "json").json["items"]
+    assert secret not in listed.out + listed.err + cli("admin", "key", "list", "-o", "json").out
+    (row,) = cli("admin", "key", "list", "-o", "json").json["items"]
     assert (row["id"], row["workspace"], row["scopes"]) == (somebody.actor[4:], "default", ["read", "submit"])
     assert row["created_by"].startswith("cli:")
     assert row["last_used_at"] is not None
 
 
-def test_a_key_is_bound_to_a_workspace_or_to_none(grns: Call, url: str) -> None:
-    missing = grns("admin", "key", "create", "ci", "--scope", "read", "--workspace", "acme")
+def test_a_key_is_bound_to_a_workspace_or_to_none(cli: Call, url: str) -> None:
+    missing = cli("admin", "key", "create", "ci", "--scope", "read", "--workspace", "acme")
     assert missing.code == 3
     assert "try: grns admin workspace create acme" in missing.err
-    assert grns("admin", "workspace", "create", "acme").code == 0
-    again = grns("admin", "workspace", "create", "acme")
+    assert cli("admin", "workspace", "create", "acme").code == 0
+    again = cli("admin", "workspace", "create", "acme")
     assert (again.code, "grns admin workspace list" in again.err) == (4, True)
-    bound = grns("admin", "key", "create", "ci", "--scope", "read", "--workspace", "acme", "-o", "json").json
-    free = grns("admin", "key", "create", "root", "--scope", "admin", "--all-workspaces", "-o", "json").json
+    bound = cli("admin", "key", "create", "ci", "--scope", "read", "--workspace", "acme", "-o", "json").json
+    free = cli("admin", "key", "create", "root", "--scope", "admin", "--all-workspaces", "-o", "json").json
     assert (bound["workspace"], free["workspace"]) == ("acme", None)
     assert known(url, free["key"]).may("submit", "acme")
     assert not known(url, bound["key"]).reaches("default")
-    in_acme = grns("admin", "key", "list", "--workspace", "acme", "-o", "json").json["items"]
-    everywhere = grns("admin", "key", "list", "--all-workspaces", "-o", "json").json["items"]
+    in_acme = cli("admin", "key", "list", "--workspace", "acme", "-o", "json").json["items"]
+    everywhere = cli("admin", "key", "list", "--all-workspaces", "-o", "json").json["items"]
     assert [row["id"] for row in in_acme] == [bound["id"]]
     assert {row["id"] for row in everywhere} == {bound["id"], free["id"]}
-    names = [row["workspace"] for row in grns("admin", "workspace", "list", "-o", "json").json["items"]]
+    names = [row["workspace"] for row in cli("admin", "workspace", "list", "-o", "json").json["items"]]
     assert names == ["acme", "default"]
 
 
-def revoked(grns: Call) -> set[str]:
+def revoked(cli: Call) -> set[str]:
     """Return the ids of the keys that are listed as revoked."""
     return {
         row["id"]
-        for row in grns("admin", "key", "list", "-o", "json").json["items"]
+        for row in cli("admin", "key", "list", "-o", "json").json["items"]
         if row["state"] == "revoked"
     }
 
 
-def test_a_key_is_revoked_by_its_id_or_by_itself(grns: Call) -> None:
-    keys = [grns("admin", "key", "create", "ci", "--scope", "read", "-o", "json").json for _ in range(2)]
+def test_a_key_is_revoked_by_its_id_or_by_itself(cli: Call) -> None:
+    keys = [cli("admin", "key", "create", "ci", "--scope", "read", "-o", "json").json for _ in range(2)]
     for said, made in ((keys[0]["id"], keys[0]), (keys[1]["key"], keys[1])):
-        assert grns("admin", "key", "revoke", said).code == 2, "nobody can be asked"
-        assert "would revoke key" in grns("admin", "key", "revoke", said, "--dry-run").err
-        assert made["id"] not in revoked(grns)
-        done = grns("admin", "key", "revoke", said, "--yes")
+        assert cli("admin", "key", "revoke", said).code == 2, "nobody can be asked"
+        assert "would revoke key" in cli("admin", "key", "revoke", said, "--dry-run").err
+        assert made["id"] not in revoked(cli)
+        done = cli("admin", "key", "revoke", said, "--yes")
         assert (done.code, made["id"] in done.err) == (0, True)
-        again = grns("admin", "key", "revoke", said, "--yes")
+        again = cli("admin", "key", "revoke", said, "--yes")
         assert again.code == 4
         assert made["key"] not in done.err + again.err
-    assert revoked(grns) == {made["id"] for made in keys}
-    assert grns("admin", "key", "revoke", UNKNOWN, "--yes").code == 3
+    assert revoked(cli) == {made["id"] for made in keys}
+    assert cli("admin", "key", "revoke", UNKNOWN, "--yes").code == 3
 
 
-def test_a_key_in_a_wrong_place_is_not_repeated_whole(grns: Call) -> None:
-    made = grns("admin", "key", "create", "ci", "--scope", "read", "-o", "json").json
+def test_a_key_in_a_wrong_place_is_not_repeated_whole(cli: Call) -> None:
+    made = cli("admin", "key", "create", "ci", "--scope", "read", "-o", "json").json
     for command in (("task", "show"), ("task", "list", "--workspace"), ("admin", "workspace", "create")):
-        refused = grns(*command, made["key"])
+        refused = cli(*command, made["key"])
         assert refused.code == 2
         assert f"grns_{made['id']}_***" in refused.err
         assert made["key"] not in refused.err
 
 
-def test_workspaces_are_kept_apart_and_it_is_told(grns: Call) -> None:
+def test_workspaces_are_kept_apart_and_it_is_told(cli: Call) -> None:
     for _ in range(2):
-        done = grns("admin", "workspace", "isolate")
+        done = cli("admin", "workspace", "isolate")
         assert (done.code, "the database isolates workspaces" in done.err) == (0, True)
-    assert "isolate" not in grns("admin", "db", "upgrade").err
+    assert "isolate" not in cli("admin", "db", "upgrade").err
 
 
 @pytest.mark.parametrize(

@@ -4,42 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import re
-from pathlib import Path
 
 import pytest
 
 from grns.cli import run
 from grns.postgres.database import Database
-from tests.cli.test_access import Call
+from tests.support.cli import Call
 from tests.support.store import fetch
 from tests.support.webhooks import Receiver, sending
-
-pytest_plugins = ["tests.cli.test_access"]
 
 URL = "https://hooks.example.org/services/s3cret"
 UNKNOWN = "wh-nothing"
 
 
-@pytest.fixture(autouse=True)
-def _without_a_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GRNS_NATS_URL", "nats://127.0.0.1:1")
-    monkeypatch.chdir(tmp_path)
-
-
-def made(grns: Call, url: str = URL, *more: str) -> tuple[str, str]:
+def made(cli: Call, url: str = URL, *more: str) -> tuple[str, str]:
     """Make a webhook; returns its secret and its id."""
-    said = grns("webhook", "create", url, "--kind", "evt.task.*", *more, "-o", "json")
+    said = cli("webhook", "create", url, "--kind", "evt.task.*", *more, "-o", "json")
     assert said.code == 0, said.err
     return said.json["secret"], said.json["id"]
 
 
-def test_from_its_making_to_its_end(grns: Call) -> None:
+def test_from_its_making_to_its_end(cli: Call) -> None:
     kinds = ("--kind", "evt.task.dead", "--kind", "dlq.task.*")
-    made = grns("webhook", "create", URL, *kinds, "--description", "pages us")
+    made = cli("webhook", "create", URL, *kinds, "--description", "pages us")
     assert made.code == 0
     assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=\n", made.out)
     assert "not shown again" in made.err
-    (row,) = grns("webhook", "list", "-o", "json").json["items"]
+    (row,) = cli("webhook", "list", "-o", "json").json["items"]
     assert (row["url"], row["kinds"], row["description"]) == (
         URL,
         ["evt.task.dead", "dlq.task.*"],
@@ -48,36 +39,36 @@ def test_from_its_making_to_its_end(grns: Call) -> None:
     assert row["created_by"].startswith("cli:")
     webhook_id = row["id"]
     for word in (webhook_id, "enabled", "evt.task.dead dlq.task.*"):
-        assert word in grns("webhook", "list").out
-        assert word in grns("webhook", "show", webhook_id).out
+        assert word in cli("webhook", "list").out
+        assert word in cli("webhook", "show", webhook_id).out
 
-    assert grns("webhook", "edit", webhook_id).code == 2
-    edited = grns("webhook", "edit", webhook_id, "--kind", "evt.task.*", "--disable", "-o", "json").json
+    assert cli("webhook", "edit", webhook_id).code == 2
+    edited = cli("webhook", "edit", webhook_id, "--kind", "evt.task.*", "--disable", "-o", "json").json
     assert (edited["kinds"], edited["is_enabled"], edited["url"]) == (["evt.task.*"], False, URL)
-    assert "disabled" in grns("webhook", "list").out
-    refused = grns("webhook", "ping", webhook_id)
+    assert "disabled" in cli("webhook", "list").out
+    refused = cli("webhook", "ping", webhook_id)
     assert (refused.code, "is disabled" in refused.err) == (4, True)
-    assert grns("webhook", "edit", webhook_id, "--enable", "-o", "json").json["is_enabled"] is True
+    assert cli("webhook", "edit", webhook_id, "--enable", "-o", "json").json["is_enabled"] is True
 
-    turned = grns("webhook", "rotate-secret", webhook_id, "--overlap", "1h")
+    turned = cli("webhook", "rotate-secret", webhook_id, "--overlap", "1h")
     assert turned.out.startswith("whsec_")
     assert turned.out != made.out
-    assert "old secret until" in grns("webhook", "show", webhook_id).out
+    assert "old secret until" in cli("webhook", "show", webhook_id).out
     for secret in (made.out, turned.out):
         for command in (("show", webhook_id), ("list", "-o", "json"), ("deliveries", webhook_id)):
-            shown = grns("webhook", *command)
+            shown = cli("webhook", *command)
             assert secret.strip().removeprefix("whsec_") not in shown.out + shown.err
 
-    assert grns("webhook", "delete", webhook_id).code == 2, "nobody can be asked"
-    assert "would delete webhook" in grns("webhook", "delete", webhook_id, "--dry-run").err
-    assert grns("webhook", "delete", webhook_id, "--yes").code == 0
-    gone = grns("webhook", "show", webhook_id)
+    assert cli("webhook", "delete", webhook_id).code == 2, "nobody can be asked"
+    assert "would delete webhook" in cli("webhook", "delete", webhook_id, "--dry-run").err
+    assert cli("webhook", "delete", webhook_id, "--yes").code == 0
+    gone = cli("webhook", "show", webhook_id)
     assert (gone.code, "try: grns webhook list" in gone.err) == (3, True)
-    assert "no webhooks" in grns("webhook", "list").err
+    assert "no webhooks" in cli("webhook", "list").err
 
 
 def test_a_ping_that_comes_is_listed_and_sent_again(
-    grns: Call, url: str, monkeypatch: pytest.MonkeyPatch
+    cli: Call, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRNS_WEBHOOK_ALLOW_HTTP", "true")
     monkeypatch.setenv("GRNS_WEBHOOK_ALLOW_NETWORKS", "127.0.0.0/8")
@@ -93,24 +84,24 @@ def test_a_ping_that_comes_is_listed_and_sent_again(
         assert request.is_signed_with(secret)
         return request.id
 
-    secret, webhook_id = made(grns, "http://127.0.0.1:1/hook")
-    number = grns("webhook", "ping", webhook_id).out.strip()
-    assert "pending" in grns("webhook", "deliveries", webhook_id).out
+    secret, webhook_id = made(cli, "http://127.0.0.1:1/hook")
+    number = cli("webhook", "ping", webhook_id).out.strip()
+    assert "pending" in cli("webhook", "deliveries", webhook_id).out
     first = asyncio.run(receive(secret))
-    (row,) = grns("webhook", "deliveries", webhook_id, "--state", "delivered", "-o", "json").json["items"]
+    (row,) = cli("webhook", "deliveries", webhook_id, "--state", "delivered", "-o", "json").json["items"]
     assert (str(row["seq"]), row["status_code"], row["kind"]) == (number, 200, "evt.webhook.pinged")
-    again = grns("webhook", "resend", webhook_id, number, "-o", "json")
+    again = cli("webhook", "resend", webhook_id, number, "-o", "json")
     assert [one["state"] for one in again.json["items"]] == ["pending"]
     assert asyncio.run(receive(secret)) == first
-    missing = grns("webhook", "resend", webhook_id, "999999")
+    missing = cli("webhook", "resend", webhook_id, "999999")
     assert (missing.code, "try: grns webhook list" in missing.err) == (3, True)
 
 
-def test_what_is_not_there_is_said(grns: Call) -> None:
+def test_what_is_not_there_is_said(cli: Call) -> None:
     for command in ("show", "ping", "rotate-secret", "deliveries"):
-        assert grns("webhook", command, UNKNOWN).code == 3
-    assert grns("webhook", "delete", UNKNOWN, "--yes").code == 3
-    assert grns("webhook", "edit", UNKNOWN, "--enable").code == 3
+        assert cli("webhook", command, UNKNOWN).code == 3
+    assert cli("webhook", "delete", UNKNOWN, "--yes").code == 3
+    assert cli("webhook", "edit", UNKNOWN, "--enable").code == 3
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
-from tests.cli.test_access import Call
 from tests.cli.test_pool import with_database
+from tests.support.cli import Call
 from tests.support.followers import begin_here, follow
 from tests.support.store import claim, finish
-
-pytest_plugins = ["tests.cli.test_access"]
 
 PLAN = {
     "name": "report",
@@ -26,34 +22,28 @@ PLAN = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _without_a_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GRNS_NATS_URL", "nats://127.0.0.1:1")
-    monkeypatch.chdir(tmp_path)
-
-
-def test_a_workflow_is_submitted_listed_and_shown(grns: Call, tmp_path: Path) -> None:
+def test_a_workflow_is_submitted_listed_and_shown(cli: Call, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(json.dumps(PLAN))
-    made = grns("workflow", "submit", "@report.json", "-o", "json")
+    made = cli("workflow", "submit", "@report.json", "-o", "json")
     assert made.code == 0, made.err
     assert set(made.json["tasks"]) == {"write_report", "a", "b"}
     workflow_id = made.json["id"]
-    assert workflow_id in grns("workflow", "list", "--status", "running").out
-    shown = grns("workflow", "show", workflow_id)
+    assert workflow_id in cli("workflow", "list", "--status", "running").out
+    shown = cli("workflow", "show", workflow_id)
     assert "report" in shown.out
     assert "running" in shown.out
-    tasks = grns("workflow", "tasks", workflow_id, "-o", "json").json["items"]
+    tasks = cli("workflow", "tasks", workflow_id, "-o", "json").json["items"]
     waits_on = {one["name"]: sorted(one["waits_on"]) for one in tasks}
     assert waits_on == {"a": [], "b": [], "write_report": ["a", "b"]}
 
 
-def test_workflow_with_an_escalation_shows_its_task(grns: Call, tmp_path: Path, url: str) -> None:
+def test_workflow_with_an_escalation_shows_its_task(cli: Call, tmp_path: Path, url: str) -> None:
     call = {"task_type": "call_a_human", "agent_type": "ops", "payload": {"team": "imports"}}
     plan = {"name": "import", "tasks": [{"name": "a", "task_type": "noop"}]}
     (tmp_path / "report.json").write_text(json.dumps(plan | {"fail_after": {"count": 1, "then": call}}))
-    made = grns("workflow", "submit", "@report.json", "-o", "json")
+    made = cli("workflow", "submit", "@report.json", "-o", "json")
     assert made.code == 0, made.err
-    assert grns("workflow", "show", made.json["id"], "-o", "json").json["escalation_task_id"] is None
+    assert cli("workflow", "show", made.json["id"], "-o", "json").json["escalation_task_id"] is None
 
     async def fail(database: Database) -> None:
         await begin_here(database)
@@ -61,58 +51,58 @@ def test_workflow_with_an_escalation_shows_its_task(grns: Call, tmp_path: Path, 
         await follow(database)
 
     with_database(url, fail)
-    task_id = grns("workflow", "show", made.json["id"], "-o", "json").json["escalation_task_id"]
-    assert task_id in grns("workflow", "show", made.json["id"]).out
-    assert "call_a_human" in grns("task", "show", task_id).out
+    task_id = cli("workflow", "show", made.json["id"], "-o", "json").json["escalation_task_id"]
+    assert task_id in cli("workflow", "show", made.json["id"]).out
+    assert "call_a_human" in cli("task", "show", task_id).out
     wrong = plan | {"fail_after": {"count": 1, "then": call | {"agent_type": "two words"}}}
-    assert "fail_after" in grns("workflow", "submit", json.dumps(wrong)).err
+    assert "fail_after" in cli("workflow", "submit", json.dumps(wrong)).err
 
 
-def test_workflow_is_paused_cancelled_and_redriven(grns: Call, tmp_path: Path) -> None:
-    workflow_id = grns("workflow", "submit", json.dumps(PLAN), "-o", "json").json["id"]
-    paused = grns("workflow", "pause", workflow_id, "--reason", "closed", "-o", "json")
+def test_workflow_is_paused_cancelled_and_redriven(cli: Call, tmp_path: Path) -> None:
+    workflow_id = cli("workflow", "submit", json.dumps(PLAN), "-o", "json").json["id"]
+    paused = cli("workflow", "pause", workflow_id, "--reason", "closed", "-o", "json")
     assert (paused.code, paused.json["pause_reason"]) == (0, "closed")
-    assert "closed" in grns("workflow", "show", workflow_id).out
-    assert grns("workflow", "resume", workflow_id, "-o", "json").json["paused_at"] is None
-    tasks = grns("task", "list", f"workflow:{workflow_id}", "-o", "json").json["items"]
+    assert "closed" in cli("workflow", "show", workflow_id).out
+    assert cli("workflow", "resume", workflow_id, "-o", "json").json["paused_at"] is None
+    tasks = cli("task", "list", f"workflow:{workflow_id}", "-o", "json").json["items"]
     assert len(tasks) == 3
-    asked = grns("workflow", "cancel", workflow_id)
+    asked = cli("workflow", "cancel", workflow_id)
     assert "--yes" in asked.err, "no terminal to ask at"
-    made = grns("workflow", "cancel", workflow_id, "--yes", "--detach", "-o", "json")
+    made = cli("workflow", "cancel", workflow_id, "--yes", "--detach", "-o", "json")
     assert (made.code, made.json["matched"]) == (0, 3)
-    again = grns("workflow", "redrive", workflow_id, "--yes", "--detach")
+    again = cli("workflow", "redrive", workflow_id, "--yes", "--detach")
     assert "is being cancelled: it can be redriven when it has ended" in again.err
 
 
-def test_task_needs_others(grns: Call) -> None:
-    first = grns("task", "submit", "charge", "-o", "json").json["id"]
-    second = grns("task", "submit", "refund", "--needs", f"{first}:failure", "--required", "1", "-o", "json")
+def test_task_needs_others(cli: Call) -> None:
+    first = cli("task", "submit", "charge", "-o", "json").json["id"]
+    second = cli("task", "submit", "refund", "--needs", f"{first}:failure", "--required", "1", "-o", "json")
     assert second.code == 0, second.err
-    assert grns("task", "show", second.json["id"], "-o", "json").json["waits_for"] == "tasks"
-    wrong = grns("task", "submit", "refund", "--needs", f"{first}:never")
+    assert cli("task", "show", second.json["id"], "-o", "json").json["waits_for"] == "tasks"
+    wrong = cli("task", "submit", "refund", "--needs", f"{first}:never")
     assert "outcome" in wrong.err
 
 
-def test_task_is_paused_and_resumed(grns: Call) -> None:
-    made = grns("task", "submit", "charge", "-o", "json").json["id"]
-    assert grns("task", "pause", made, "--reason", "maintenance", "-o", "json").json["items"] == [
+def test_task_is_paused_and_resumed(cli: Call) -> None:
+    made = cli("task", "submit", "charge", "-o", "json").json["id"]
+    assert cli("task", "pause", made, "--reason", "maintenance", "-o", "json").json["items"] == [
         {"id": made, "answer": "paused"}
     ]
-    assert "maintenance" in grns("explain", made).out
-    assert grns("task", "resume", made).code == 0
-    again = grns("task", "resume", made)
+    assert "maintenance" in cli("explain", made).out
+    assert cli("task", "resume", made).code == 0
+    again = cli("task", "resume", made)
     assert "is unchanged (queued): only paused tasks can be resumed" in again.err
-    assert "do not exist" in grns("task", "pause", "gr-nothing").err
+    assert "do not exist" in cli("task", "pause", "gr-nothing").err
 
 
-def test_what_is_wrong_is_said_before_a_connection_is_opened(grns: Call) -> None:
+def test_what_is_wrong_is_said_before_a_connection_is_opened(cli: Call) -> None:
     cycle = {"name": "x", "tasks": [{"name": "a", "task_type": "t", "needs": ["a"]}]}
     for plan, word in (
         ("{}", "name"),
         ("[]", "a workflow is a JSON object"),
         (json.dumps(cycle), "need each other: a -> a"),
     ):
-        refused = grns("workflow", "submit", plan)
+        refused = cli("workflow", "submit", plan)
         assert refused.code != 0
         assert word in refused.err
-    assert "grns workflow list" in grns("workflow", "show", "wf-nothing").err
+    assert "grns workflow list" in cli("workflow", "show", "wf-nothing").err

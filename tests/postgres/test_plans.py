@@ -546,7 +546,8 @@ async def test_queues_are_audited_where_a_worker_is_idle_and_in_order(connection
     nodes = await plan_of(connection, "audit_now")
     looks = [node.get("Index Name", "all") for node in nodes if node.get("Relation Name") == "tasks"]
     assert sorted(looks) == [
-        "tasks_due", "tasks_lease", "tasks_lease", "tasks_needy", "tasks_pkey", "tasks_ready",
+        "tasks_admitted", "tasks_due", "tasks_lease", "tasks_lease", "tasks_limited", "tasks_needy",
+        "tasks_pkey", "tasks_ready",
     ]  # fmt: skip
     await connection.execute(_AGENT)
     read: dict[str, int] = {}

@@ -17,6 +17,7 @@ import pytest
 from grns.cli import run
 from grns.dev.servers import LocalNats, LocalPostgres
 from tests.support.harness import Fleet
+from tests.support.store import new_database
 
 CANARY = "canary-7f3a"
 
@@ -123,6 +124,20 @@ def unconfigured(
     yield call
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture
+def url(postgres: LocalPostgres) -> str:
+    """A migrated database of the test's own; it goes with its server."""
+    return asyncio.run(new_database(postgres))
+
+
+@pytest.fixture
+def cli(url: str, unconfigured: Call) -> Call:
+    """Run commands on the test's own database, without a broker."""
+    os.environ["GRNS_DATABASE_URL"] = url
+    os.environ["GRNS_NATS_URL"] = "nats://127.0.0.1:1"
+    return unconfigured
 
 
 @pytest.fixture
