@@ -207,6 +207,15 @@ async def test_rows_that_are_named_are_found_by_their_id(connection: Connection,
     assert not compared_with_each(nodes)
 
 
+@pytest.mark.parametrize(
+    ("name", "looks"), [("follow_limits", {"tasks_pkey"}), ("admit_tasks", {"tasks_pkey", "Tid Scan"})]
+)
+async def test_tasks_under_limits_are_found_by_their_id(
+    connection: Connection, name: str, looks: set[str]
+) -> None:
+    assert set(looks_at(await plan_of(connection, name), "tasks")) == looks
+
+
 @pytest.mark.parametrize("name", LOOKING)
 async def test_rows_that_are_looked_for_are_found_in_order(connection: Connection, name: str) -> None:
     """No more of the index is read than rows are wanted."""

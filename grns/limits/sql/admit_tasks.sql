@@ -6,13 +6,22 @@ with held as (
     where l.name = 'admitter' and l.epoch = $1
     returning l.name
 ),
+-- Each by its primary key: the planner would rather read all that waits for room.
+found as materialized (
+    select f.id, f.place, f.last_message_id
+    from held
+    cross join unnest($3::text[]) as w (id)
+    cross join lateral (
+        select t.id, t.ctid as place, t.last_message_id, t.waits_for from grns.tasks t where t.id = w.id offset 0
+    ) as f
+    where f.waits_for = 'limit'
+),
 locked as (
     select t.id, t.ctid as place, t.last_message_id as led_here,
         overlay(gen_random_uuid()::text placing '0' from 29)::uuid as event_id  -- room for its command's bit
-    from held
-    cross join unnest($3::text[]) as w (id)
-    join grns.tasks t on t.id = w.id
-    where t.status = 'waiting' and t.waits_for = 'limit'
+    from found f
+    join grns.tasks t on t.ctid = f.place
+    where t.id = f.id and t.last_message_id = f.last_message_id
     order by t.id
     for no key update of t skip locked
 ),
