@@ -76,6 +76,6 @@ async def test_next_task_of_a_chain_starts_at_once(
         " from grns.needs e join grns.tasks t on t.id = e.needs join grns.tasks n on n.id = e.task_id",
     )
     assert len(hops) == 60
-    # Half of them may be as slow as this machine happens to be.
-    quarter = sorted(float(hop["ms"]) for hop in hops)[15]
-    assert quarter < 20, f"three quarters of the hops took {quarter:.1f} ms or more"
+    # Most may be as slow as this machine happens to be; with a pause, each would wait for its end.
+    tenth = sorted(float(hop["ms"]) for hop in hops)[6]
+    assert tenth < 20, f"nine tenths of the hops took {tenth:.1f} ms or more"
