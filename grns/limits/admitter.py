@@ -46,6 +46,7 @@ class TaskAdmitter(LogConsumer):
     _left_until: float = field(default=inf, init=False)
     _asked_at: float = field(default=-_ASK_SECONDS, init=False)
     _clean_at: float = field(default=0.0, init=False)
+    _read_at: float = field(default=0.0, init=False)  # when the book's time was read, by the local clock
 
     async def begin(self) -> None:
         """Subscribe to nudges of ends."""
@@ -69,14 +70,19 @@ class TaskAdmitter(LogConsumer):
         queued, self._queued = self._queued, []
         if queued:
             await announce_queued(self.transport, queued)
-        return 0.0 if self._book.has_work else min(pause, max(0.001, self._book.opens_at - self._book.now))
+        return 0.0 if self._book.has_work else min(pause, max(0.001, self._opens_in))
 
     @property
     def has_work(self) -> bool:
         """Whether tasks may be admitted, or are to be read again."""
         if self._left_until <= time.monotonic():
             return True
-        return self._book.has_work or self._book.opens_at - self._book.now <= self.tick_seconds
+        return self._book.has_work or self._opens_in <= 0
+
+    @property
+    def _opens_in(self) -> float:
+        """In how many seconds time alone gives room to a task that waits."""
+        return self._book.opens_at - self._book.now - (time.monotonic() - self._read_at)
 
     async def read_cursor(self) -> LogCursor:
         """Read from where on the log may tell what the tasks do not, and after that all tasks under limits.
@@ -89,6 +95,7 @@ class TaskAdmitter(LogConsumer):
 
     async def _make_book(self) -> None:
         rows = await self.database.run("read_limit_tokens")
+        self._read_at = time.monotonic()
         self._book = book = AdmissionBook(
             rows[0]["now"],
             tokens={
@@ -120,7 +127,7 @@ class TaskAdmitter(LogConsumer):
             return None
         first = rows[0]
         self.lease.note_renewal(sent_at)
-        book.now = max(book.now, first["now"])
+        book.now, self._read_at = max(book.now, first["now"]), time.monotonic()
         if first["has_new_rules"]:
             await self._read_rules()
         for row in rows[1:]:

@@ -67,7 +67,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
         "relay",
         "grns daemon relay: publishes the log",
         (*bus, *manage, *_api("STREAM.MSG.GET", *streams), prefix + subjects.FOLLOW_NUDGE),
-        (prefix + subjects.RELAY_NUDGE,),
+        (prefix + subjects.RELAY_NUDGE, prefix + subjects.ENDS_NUDGE),
     )
     gateway = User(
         "gateway",

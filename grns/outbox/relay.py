@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from grns.errors import GrnsError, UnavailableError
 from grns.model import subjects
 from grns.nats import JetStream
+from grns.nats.follow_nudges import FollowNudges
 from grns.outbox import log
 from grns.outbox.log import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
 from grns.outbox.message import OutboxMessage
@@ -40,6 +41,7 @@ _BUSY_SECONDS, _IDLE_SECONDS = 0.1, 0.3
 # With fewer rows than these from one renewal of the lease to the next, commits wake the relay.
 _FEW_ROWS = 100
 _CHANNEL = "grns_relay"  # of grns.wake_relay()
+_WAITING = "evt.task.waiting"
 
 
 class RelayLeadership:
@@ -52,12 +54,14 @@ class RelayLeadership:
         cursor: log.RelayCursor,
         *,
         transport: JetStream,
+        nudges: FollowNudges,
         settings: RelaySettings,
         emit: Emit,
         spans: Spans,
     ) -> None:
         self._session = session
         self._lease = lease
+        self._nudges = nudges
         self._cursor = cursor
         self._emit = emit
         self._read_rows = FIRST_ROWS
@@ -161,6 +165,8 @@ class RelayLeadership:
         if taken:
             self._new_rows += taken
             self._waves.add(reading.entries[:taken])
+            if self._nudges.are_wanted and any(entry.kind == _WAITING for entry in reading.entries[:taken]):
+                self._nudges.note()  # it may wait for room that there is
         self._read_rows = next_rows(limit, reading.entries)
         return len(reading.entries) >= limit
 
@@ -210,10 +216,15 @@ class Relay(PeriodicService):
     name: str = "relay"
     _leadership: RelayLeadership | None = field(default=None, init=False)
     _has_heard: bool = field(default=False, init=False)
+    _nudges: FollowNudges = field(init=False)
     _resources: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
 
+    def __post_init__(self) -> None:
+        self._nudges = FollowNudges(self.transport)
+
     async def begin(self) -> None:
-        """Subscribe to nudges from processes that commit events."""
+        """Subscribe to nudges from processes that commit events, and from who waits for some."""
+        await self._nudges.begin()
         await self.transport.on_nudge(subjects.RELAY_NUDGE, self.wake)
 
     async def end(self) -> None:
@@ -274,6 +285,7 @@ class Relay(PeriodicService):
             self.lease,
             cursor,
             transport=self.transport,
+            nudges=self._nudges,
             settings=self.settings,
             emit=self.emit,
             spans=self.spans,

@@ -17,6 +17,7 @@ from grns.model.outcome import Claim
 from grns.nats import JetStream
 from grns.nats.consumer import Consumer
 from grns.nats.delivery import Delivery
+from grns.nats.follow_nudges import FollowNudges
 from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop, wait_for_postgres
 from grns.telemetry import current
@@ -25,7 +26,6 @@ from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import TaskCrashed
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
-from grns.worker.end_nudges import EndNudges
 from grns.worker.executor import Executor
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.heartbeat_process import HeartbeatProcess
@@ -96,7 +96,7 @@ class Worker:
         self._poller = make_poller(self)
         self._poll_loop = PeriodicLoop("poller", self._poller.tick, emit=emit)
         slots.on_free.append(self._feed)
-        self._end_nudges = EndNudges(transport)
+        self._follow_nudges = FollowNudges(transport)
         self._router = make_router(self)
         self._pause_watch = make_pause_watch(self)
         self._pause_loop = PeriodicLoop("pause_watch", self._pause_watch.tick, emit=emit)
@@ -185,7 +185,7 @@ class Worker:
         await self._transport.wait_connected()
         pool = subjects.task_nudge(self._claimant.workspace, self._claimant.agent_type)
         await self._transport.on_task(pool, self._receive_hint, group=_HINTED)
-        await self._end_nudges.begin()
+        await self._follow_nudges.begin()
         await asyncio.gather(
             *(self._open_priority_subject(priority) for priority in subjects.PRIORITIES), self._open_shared()
         )
@@ -244,7 +244,7 @@ class Worker:
             self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
         finally:
             current.end()  # a free slot starts the next task from here
-            self._end_nudges.note_end()
+            self._follow_nudges.note()
             self.prefetcher.note_run(time.monotonic() - began_at)
             self._slots.end()
 

@@ -25,6 +25,8 @@ _WAITS = "select task_id, open, met, broken, required from grns.waits"
 _WORKFLOWS = "select id, status from grns.workflows"
 _FAILURES = {"failed", "dead", "cancelled"}
 _QUEUED = "evt.task.queued"
+# Why a task is queued that needs others: one under limits waits for room after that.
+_AFTER_NEEDS = ("needs_met", "admitted")
 
 
 async def resume_all(url: str) -> None:
@@ -137,7 +139,7 @@ def _judge_task(
     log: Mapping[str, Sequence[Event]],
 ) -> Iterator[str]:
     """It was queued when enough of its needs were met, and ended by them only if they are not."""
-    queued = [event for event in log[task_id] if event.kind == _QUEUED and event.reason == "needs_met"]
+    queued = [event for event in log[task_id] if event.kind == _QUEUED and event.reason in _AFTER_NEEDS]
     for event in queued:
         met = sum(any(need.is_met_by(end) for end in _ends_before(log[need.id], event.seq)) for need in needs)
         if met < wait.required:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LIMITED = "limited"
 TENANTS = 7
+_ALL = "storm"
 _NOWHERE = "nats://127.0.0.1:1"
 _POOLS = ("worker", "scout")
 _ONE_OF_TENANT, _MOST, _PER_SECOND, _BURST = 1, 4, 30, 10
@@ -35,8 +36,20 @@ async def put_limits(url: str) -> None:
                 "storm-tenant", pool=pool, tasks=[LIMITED], key="tenant", max=_ONE_OF_TENANT
             )
             await client.limits.put(
-                "storm", pool=pool, tasks=[LIMITED], max=_MOST, rate=f"{_PER_SECOND}/s", burst=_BURST
+                _ALL, pool=pool, tasks=[LIMITED], max=_MOST, rate=f"{_PER_SECOND}/s", burst=_BURST
             )
+
+
+async def pause_limits(url: str) -> None:
+    """Let tasks wait for room."""
+    async with grns.connect(database_url=url, nats_url=_NOWHERE) as client:
+        await client.limits.pause(_ALL, reason="a failpoint wants waiting tasks")
+
+
+async def resume_limits(url: str) -> None:
+    """Let them be admitted again."""
+    async with grns.connect(database_url=url, nats_url=_NOWHERE) as client:
+        await client.limits.resume(_ALL)
 
 
 def tenant_of(number: int) -> str:
@@ -60,7 +73,7 @@ class Limited:
     ) -> Iterator[str]:
         """Return what is wrong: too many of a key at once, or in a time, or queued without the admitter."""
         for task_id, row in tasks.items():
-            wanted = ["storm", f"storm-tenant:{tenant_of(int(row['number']))}"]
+            wanted = [_ALL, f"storm-tenant:{tenant_of(int(row['number']))}"]
             if row["task_type"] == LIMITED and self.keys.get(task_id) != wanted:
                 yield f"{task_id} falls under {self.keys.get(task_id)}, and was to fall under {wanted}"
         held: Counter[str] = Counter()
@@ -80,7 +93,7 @@ class Limited:
                 begun.append(event.at)
             for key in self.keys[task_id]:
                 held[key] += is_held - holds[task_id]
-                most = _MOST if key == "storm" else _ONE_OF_TENANT
+                most = _MOST if key == _ALL else _ONE_OF_TENANT
                 if held[key] > most and is_held and not holds[task_id]:
                     yield f"{held[key]} of {key} were queued or running at {seq}, with {task_id}"
             holds[task_id] = is_held

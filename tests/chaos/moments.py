@@ -102,7 +102,7 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("read_limit_rules", "scheduler-1", "the lead of limits", is_rare=True),
     *_statement("read_admitted", "scheduler-1", "the lead of limits", is_rare=True),
     *_statement("read_lines", "scheduler-1", "the lead of limits", is_rare=True),
-    *_statement("read_heads", "scheduler-1", "the lead of limits", is_rare=True),
+    *_statement("read_heads", "scheduler-1", "the lead while tasks wait for room", is_rare=True),
     *_statement("follow_limits", "scheduler-1", "the lead of limits"),
     *_statement("admit_tasks", "scheduler-1", "the lead of limits"),
     *_statement("forget_limit_tokens", "scheduler-1", "the lead of limits", is_rare=True),

@@ -19,7 +19,7 @@ from grns.model import subjects
 from grns.postgres.statements import statement
 from tests.chaos import strangers
 from tests.chaos.journal import Journal
-from tests.chaos.limits import LIMITED, tenant_of
+from tests.chaos.limits import LIMITED, pause_limits, resume_limits, tenant_of
 from tests.chaos.stage import Seat, Stage
 from tests.support.harness import eventually
 
@@ -64,6 +64,7 @@ class Traffic:
             "dead workers": self._kill_workers,
             "the lead": self._hand_over,
             "the lead of limits": self._hand_over_limits,
+            "the lead while tasks wait for room": self._hold_up_and_hand_over,
             "the lead for once": self._lead_and_end,
             "replays": self._replay,
             "lost streams": self._lose_streams,
@@ -90,6 +91,8 @@ class Traffic:
             await asyncio.gather(*running, return_exceptions=True)
             for relay in self._stage.of("relay"):
                 relay.send(signal.SIGCONT)
+            if self.needs[needs] == self._hold_up_and_hand_over:
+                await resume_limits(self._stage.postgres.url)
 
     async def _submit(self, seconds: float) -> None:
         connection = await asyncpg.connect(self._stage.postgres.url)
@@ -189,6 +192,11 @@ class Traffic:
         seat.send(signal.SIGTERM)
 
     async def _hand_over_limits(self, seat: Seat) -> None:
+        await self._hand_over(seat, _ADMITTER)
+
+    async def _hold_up_and_hand_over(self, seat: Seat) -> None:
+        """Let tasks wait for room, so that who leads next has some to read."""
+        await pause_limits(self._stage.postgres.url)
         await self._hand_over(seat, _ADMITTER)
 
     async def _hand_over(self, seat: Seat, lease: str = "") -> None:

@@ -173,6 +173,7 @@ async def test_rate_admits_a_burst_and_then_as_time_passes(shared: Database) -> 
     queued = await fetch(shared, "select id from grns.tasks where status = 'queued'")
     for one in queued:
         await finish(shared, await claim(shared, one["id"]))
+    await admit(shared, leading)
     await asyncio.sleep(0.12)
     await admit(shared, leading)
     (row,) = await fetch(shared, "select count(*) from grns.tasks where status = 'queued'")
@@ -187,6 +188,20 @@ async def test_rate_admits_a_burst_and_then_as_time_passes(shared: Database) -> 
 
 
 # ---------------------------------------------------------------- when it changes
+
+
+async def test_token_that_is_due_is_used_although_nothing_else_happens(shared: Database) -> None:
+    await put_limit(shared, rate="5/s", burst=1)
+    tasks = [await task(shared), await task(shared)]
+    leading = await admit(shared)
+    assert await where(shared, *tasks) == ["queued", "limit"]
+    await finish(shared, await claim(shared, tasks[0]))
+    await admit(shared, leading)
+    assert not leading.has_work
+    await asyncio.sleep(0.25)
+    assert leading.has_work, "the lease is not due, and no row is new"
+    await leading.step(100)
+    assert await where(shared, tasks[1]) == ["queued"]
 
 
 async def test_change_pause_and_deletion_of_a_limit_act_at_once(shared: Database) -> None:

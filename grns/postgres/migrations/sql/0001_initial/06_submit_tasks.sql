@@ -70,8 +70,17 @@ begin
                 when w.run_at > clock then w.run_at
                 when w.run_at is null and w.delay > 0 then clock + w.delay * interval '1 second'
             end as due_at,
-            case when has_limits then grns.limits_of(coalesce(w.workspace, workspaces[1]),
-                coalesce(w.agent_type, agent_types[1]), coalesce(w.task_type, task_types[1]), w.payload) end as limits
+            case when has_limits then (  -- each with its key; keys of more than 128 bytes are told apart by their hash
+                select array_agg(p.name || case
+                        when p.key_path is null then ''
+                        when octet_length(k.key) > 128 then ':md5-' || md5(k.key)
+                        else ':' || coalesce(k.key, '') end collate "C" order by p.name)
+                from grns.limited_pools p
+                cross join lateral (select w.payload #>> p.key_path as key) as k
+                where p.workspace = coalesce(w.workspace, workspaces[1])
+                    and p.agent_type = coalesce(w.agent_type, agent_types[1])
+                    and (p.task_types is null or coalesce(w.task_type, task_types[1]) = any(p.task_types))
+            ) end as limits
         from unnest(ids, workspaces, task_types, agent_types, priorities, payloads, delays, attempts, keys,
                     traces, causations, run_ats, needy) with ordinality
             as w (id, workspace, task_type, agent_type, priority, payload, delay, max_attempts, key,

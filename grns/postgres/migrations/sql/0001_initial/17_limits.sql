@@ -32,18 +32,6 @@ create table grns.limited_pools (
     primary key (workspace, agent_type, name)
 );
 
--- The limits of a new task, each with its key. Keys of more than 128 bytes are told apart by their hash.
-create function grns.limits_of(workspace text, agent_type text, task_type text, payload jsonb)
-returns text[] language sql stable as $$
-    select array_agg(p.name || case
-            when p.key_path is null then ''
-            when octet_length(k.key) > 128 then ':md5-' || md5(k.key)
-            else ':' || coalesce(k.key, '') end collate "C" order by p.name)
-    from grns.limited_pools p
-    cross join lateral (select $4 #>> p.key_path as key) as k
-    where p.workspace = $1 and p.agent_type = $2 and (p.task_types is null or $3 = any(p.task_types))
-$$;
-
 -- How many tasks of a key may begin. Only the admitter writes it; a key without a row has its whole burst.
 create table grns.limit_tokens (
     workspace text collate "C" not null,

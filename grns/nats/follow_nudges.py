@@ -1,4 +1,4 @@
-"""Hints to the follower that tasks have ended, while it says that tasks wait for others."""
+"""Hints to the follower and the admitter, while one of them says that tasks wait."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from grns.model import subjects
 from grns.nats import JetStream
 
-# The follower asks once a second.
+# They ask once a second.
 _ASKED_SECONDS = 3.0
 
 
-class EndNudges:
-    """Sends one hint for all tasks that end at the same time; none while the follower has not asked."""
+class FollowNudges:
+    """Sends one hint for all that happens at the same time; none while nobody has asked."""
 
     def __init__(self, transport: JetStream) -> None:
         self._transport = transport
@@ -21,12 +21,17 @@ class EndNudges:
         self._sending: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Listen to the follower."""
+        """Listen to who asks."""
         await self._transport.on_nudge(subjects.ENDS_NUDGE, self._note_asked)
 
-    def note_end(self) -> None:
-        """Note that the end of a task has been committed."""
-        if self._sending is None and time.monotonic() < self._asked_until:
+    @property
+    def are_wanted(self) -> bool:
+        """Whether tasks wait for others, or for room in their limits."""
+        return time.monotonic() < self._asked_until
+
+    def note(self) -> None:
+        """Note that the end of a task, or a task that waits, has been committed."""
+        if self._sending is None and self.are_wanted:
             self._sending = asyncio.create_task(self._send())
 
     def _note_asked(self) -> None:
