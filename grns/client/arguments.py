@@ -70,7 +70,7 @@ def submission_of(
         raise InvalidInputError("bad_submission", f"{name}: call it {WIRE[name]!r} here")
     said["task_type"], said["agent_type"] = _target(said.pop("task", None), said.pop("pool", None))
     if "needs" in said:
-        said["needs"] = tuple(after(one) for one in said["needs"])
+        said["needs"] = needs_of(said["needs"])
     if "delay" in said:
         seconds = seconds_of(said.pop("delay"))
         said["delay_seconds"] = None if seconds is None else float(seconds)
@@ -84,6 +84,13 @@ def submission_of(
     except InvalidInputError as error:
         name, _, why = str(error).partition(": ")
         raise InvalidInputError(error.code, f"{WIRE.get(name, name)}: {why}") from error
+
+
+def needs_of(needs: Any) -> tuple[Need, ...]:
+    """Return checked needs. Raises InvalidInputError if they are not a list of what `after` takes."""
+    if isinstance(needs, str | Need) or not isinstance(needs, Iterable):
+        raise InvalidInputError("bad_submission", "needs: pass a list of handles, ids or grns.after(...)")
+    return tuple(after(one) for one in needs)
 
 
 def after(

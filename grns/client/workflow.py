@@ -62,7 +62,7 @@ class WorkflowHandle:
         return await self._client.get_workflow(self.id)
 
     async def wait(self, *, timeout: float | timedelta | None = None) -> WorkflowState:
-        """Wait until all of its tasks have ended, and return its state.
+        """Wait until all of its tasks have ended, but for last ones (`on_success`), and return its state.
 
         Args:
             timeout: maximum time to wait, in seconds or as a `timedelta`. Defaults to no limit.
@@ -174,6 +174,8 @@ class WorkflowMethods:
     def _last_task(
         self, outcome: Outcome, task: Any, payload: Any, options: Mapping[str, Any]
     ) -> WorkflowTask:
+        if "needs" in options:
+            raise InvalidInputError("bad_submission", "needs: a last task needs the whole workflow")
         added = self.task(task, payload, needs=[Need(task=self.id, outcome=outcome)], **options)
         self._last.add(added.id)
         return added

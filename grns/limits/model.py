@@ -50,7 +50,7 @@ class LimitSpec(BaseModel):
     @model_validator(mode="after")
     def _limits_something(self) -> LimitSpec:
         if self.max_tasks is None and self.rate is None:
-            raise ValueError("say max_tasks, or rate, or both")
+            raise ValueError("pass a maximum, a rate, or both")
         if self.burst is not None and self.rate is None:
             raise ValueError("burst goes with a rate")
         return self
@@ -84,7 +84,7 @@ def limit_spec(**fields: Any) -> LimitSpec:
     try:
         return LimitSpec.model_validate(fields)
     except ValidationError as error:
-        raise InvalidInputError("bad_limit", first_problem(error)) from error
+        raise InvalidInputError("bad_limit", first_problem(error).removeprefix("document: ")) from error
 
 
 def _parsed_rate(rate: str) -> tuple[int, float]:

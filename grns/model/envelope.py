@@ -157,7 +157,8 @@ def first_problem(error: ValidationError) -> str:
     """Return the first error as `field: problem`, without values."""
     detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in detail["loc"]) or "document"
-    return f"{ascii(field)[1:-1][:100]}: {_printable(detail['msg'])[:200]}"
+    problem = detail["msg"].removeprefix("Value error, ")
+    return f"{ascii(field)[1:-1][:100]}: {_printable(problem)[:200]}"
 
 
 def _printable(text: str) -> str:

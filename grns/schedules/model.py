@@ -76,7 +76,7 @@ def schedule_spec(**fields: Any) -> ScheduleSpec:
     try:
         return ScheduleSpec.model_validate(fields)
     except ValidationError as error:
-        raise InvalidInputError("bad_schedule", first_problem(error)) from error
+        raise InvalidInputError("bad_schedule", first_problem(error).removeprefix("document: ")) from error
 
 
 @dataclass(frozen=True, slots=True)

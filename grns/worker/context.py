@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -192,12 +193,26 @@ class Context:
             raise InvalidInputError("no_client", "pass a client to testing.context(client=...)")
         return self._client
 
-    async def results(self) -> dict[str, Any]:
-        """Return the results of the tasks that this one needs, by name; of those that have succeeded.
+    def results(self) -> Coroutine[Any, Any, dict[str, Any]]:
+        """Return the results of the tasks that this one needs, in an `async def` handler.
+
+        Only of those that have succeeded, by name, in the order in which they were submitted.
+
+        Raises:
+            InvalidInputError: `bad_handler`: the handler is a plain function.
 
         Example:
             pages = (await ctx.results()).values()
         """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise InvalidInputError(
+                "bad_handler", "ctx.results() is for `async def` handlers: write `await ctx.results()` in one"
+            ) from None
+        return self._read_results()
+
+    async def _read_results(self) -> dict[str, Any]:
         rows = await self._database.run("read_results", self.id, self.workspace)
         return {row["name"]: loads_stored(row["result"]) for row in rows}
 

@@ -67,7 +67,12 @@ class DeclaredLimit:
 
     def __post_init__(self) -> None:
         """Raise `InvalidInputError` if it cannot be a limit."""
-        limit_spec(agent_type="worker", **self.fields)
+        spec = limit_spec(agent_type="worker", **self.fields)
+        fields = self.handler.signature.payload_fields()
+        if spec.key_path and fields is not None and spec.key_path[0] not in fields:
+            raise InvalidInputError(
+                "bad_limit", f"key: the payload of {self.handler.task_type} has no field {spec.key_path[0]}"
+            )
 
 
 def limit_specs(declared: Iterable[DeclaredLimit]) -> list[LimitSpec]:

@@ -38,6 +38,24 @@ _ELSEWHERE = {
 }
 
 
+# Options of other frameworks, and what to write instead of them.
+_OPTIONS_ELSEWHERE = {
+    "bind": "a parameter `ctx: grns.Context` of the function",
+    "max_retries": "max_attempts=, which counts the first one, too",
+    "autoretry_for": "nothing: every exception is retried but those of non_retryable=; or retryable=",
+    "retry_backoff": "backoff=grns.Backoff(…)",
+    "default_retry_delay": "backoff=grns.Backoff(base_seconds=…)",
+    "retry_kwargs": "max_attempts=, backoff=",
+    "time_limit": "timeout=",
+    "soft_time_limit": "timeout=",
+    "rate_limit": 'pool.limit("NAME", rate="10/m") above the handler',
+    "queue": "a pool of its own",
+    "actor_name": "the name as the first argument",
+    "name": "the name as the first argument",
+    "acks_late": "nothing: it is always so",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
     """What a pool or a handler sets for attempts; None leaves it to the pool, or to the default."""
@@ -66,8 +84,13 @@ def checked_settings(
     backoff: Backoff | None = None,
     non_retryable: Errors = (),
     retryable: Errors | None = None,
+    **unknown: Any,
 ) -> HandlerSettings:
     """Return settings. Raises InvalidInputError (`bad_handler`) that names the wrong one."""
+    for name in unknown:
+        hint = _OPTIONS_ELSEWHERE.get(name)
+        instead = f": write {hint}" if hint else ""
+        raise InvalidInputError("bad_handler", f"{name!r} is no option of a handler{instead}")
     if backoff is not None and not isinstance(backoff, Backoff):
         raise InvalidInputError(
             "bad_handler",

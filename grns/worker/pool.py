@@ -274,8 +274,13 @@ class Pool:
             @pool.task
             async def sweep_files() -> None: ...
         """
+        seconds = seconds_of(interval)
+        if seconds is None:
+            raise InvalidInputError(
+                "bad_schedule", "interval: pass seconds or a timedelta, such as timedelta(minutes=10)"
+            )
         return self._declaring(
-            payload, every_seconds=seconds_of(interval), name=name, priority=priority,
+            payload, every_seconds=seconds, name=name, priority=priority,
             max_attempts=max_attempts, overlap=overlap, catch_up=catch_up, window_seconds=seconds_of(window),
             jitter_seconds=jitter_seconds, pause_after_failures=pause_after_failures,
         )  # fmt: skip

@@ -95,6 +95,19 @@ class Signature:
                 " secret into the payload, and read its value in the handler",
             )
 
+    def payload_fields(self) -> set[str] | None:
+        """Return the names of the payload's fields in JSON; None if it may have any."""
+        if self.payload is None:
+            return None
+        try:
+            schema = self.payload.json_schema(mode="serialization", by_alias=True)
+        except PydanticUserError:
+            return None
+        named = schema.get("$ref", "").rpartition("/")[2]
+        schema = schema["$defs"][named] if named else schema
+        is_open = schema.get("additionalProperties", False) is not False
+        return None if is_open or "properties" not in schema else set(schema["properties"])
+
     @property
     def has_dependencies(self) -> bool:
         """Whether something has to be resolved before the call."""

@@ -24,6 +24,7 @@ from grns.postgres.database import Database
 from grns.tasks import pauses as pause
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
+from tests.support.admitters import put_limit
 from tests.support.aggregators import begin_here, count_all
 from tests.support.harness import settings_for, submit, submit_many
 from tests.support.store import (
@@ -215,6 +216,14 @@ async def test_a_task_that_has_seen_much_has_a_long_story(shared: Database) -> N
     assert told[0].startswith("submitted")
     assert told[2].startswith("ValueError: no such thing; retry at ")
     assert told[-1] == f"redriven by {ACTOR}, with its attempts reset"
+
+
+async def test_a_story_tells_what_a_task_waits_for(shared: Database) -> None:
+    await put_limit(shared, max_tasks=1)
+    limited = (await submit(shared)).id
+    needy = (await submit(shared, needs=({"task": limited},))).id
+    assert (await why(shared, limited)).steps[0].sentence.endswith("waits for room in its limits")
+    assert (await why(shared, needy)).steps[0].sentence.endswith("waits for tasks")
 
 
 async def test_a_story_carries_no_payloads(shared: Database) -> None:

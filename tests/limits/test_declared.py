@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 import grns
@@ -49,6 +51,13 @@ async def test_paused_limit_stays_paused_when_a_worker_starts(shared: Database) 
     assert (await service.read(shared, "model", workspace="default")).paused_at is not None
 
 
+@dataclass
+class Letter:
+    """A payload."""
+
+    tenant: str
+
+
 def test_what_cannot_be_is_refused() -> None:
     pool = grns.Pool("agents")
     with pytest.raises(InvalidInputError, match="500/1m"):
@@ -62,6 +71,14 @@ def test_what_cannot_be_is_refused() -> None:
         @pool.task  # type: ignore[type-var]
         @pool.limit("model", max=1)
         async def two() -> None: ...
+
+    with pytest.raises(InvalidInputError, match="pass a maximum, a rate, or both"):
+        pool.limit("model")(pool.task("bounded_by_nothing")(lambda: None))
+    with pytest.raises(InvalidInputError, match="the payload of letters has no field tenent"):
+
+        @pool.limit("tenant", key="tenent", max=1)
+        @pool.task("letters")
+        async def letters(letter: Letter) -> None: ...
 
     for most in (1, 2):
 

@@ -125,6 +125,15 @@ def wrong_order(pool: grns.Pool) -> None:
     async def handler() -> None: ...
 
 
+def worded_interval(pool: grns.Pool) -> None:
+    """Declare an interval as a text, as on the command line."""
+    wrong: Any = "10m"
+
+    @pool.every(wrong)
+    @pool.task
+    async def handler() -> None: ...
+
+
 def wrong_payload(pool: grns.Pool) -> None:
     """Declare a payload that the handler does not take."""
 
@@ -139,6 +148,7 @@ def wrong_payload(pool: grns.Pool) -> None:
         (broken_cron, "cron"),
         (wrong_order, "above @pool.task"),
         (wrong_payload, "payload.days"),
+        (worded_interval, r"timedelta\(minutes=10\)"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_declared(declare_it: Any, words: str) -> None:

@@ -10,6 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import grns
+from grns.client.limits import TaskLimits
+from grns.client.schedules import Schedules
+from grns.limits.model import LimitKey, TaskLimit
+from grns.schedules.model import Schedule, ScheduleRun
 from tests.site.text import GENERATED
 
 _INTRODUCTION = """
@@ -19,10 +23,22 @@ Everything public is in the package `grns`: `import grns`. Names that begin with
 """
 
 
+# What no name of the package leads to: attributes of a client, and what their methods return.
+_BESIDE = {
+    "Client.schedules": Schedules,
+    "Client.limits": TaskLimits,
+    "Schedule": Schedule,
+    "ScheduleRun": ScheduleRun,
+    "TaskLimit": TaskLimit,
+    "LimitKey": LimitKey,
+}
+
+
 def page() -> str:
     """Return the page."""
-    names = [name for name in grns.__all__ if not _is_error(getattr(grns, name))]
-    parts = [part for name in sorted(names) for part in _entry(name, getattr(grns, name))]
+    things = {name: getattr(grns, name) for name in grns.__all__} | _BESIDE
+    names = [name for name, thing in things.items() if not _is_error(thing)]
+    parts = [part for name in sorted(names) for part in _entry(name, things[name])]
     return f"# Python API\n\n{GENERATED}{_INTRODUCTION}" + "\n".join(parts)
 
 

@@ -298,6 +298,26 @@ def test_the_words_of_other_frameworks_lead_to_submit(name: str) -> None:
     assert not hasattr(refuse, "something_else")
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("bind", "ctx: grns.Context"), ("max_retries", "max_attempts="), ("colour", "no option of a handler$")],
+)
+def test_options_of_other_frameworks_lead_to_ours(option: str, words: str) -> None:
+    pool: Any = grns.Pool("other")
+    with pytest.raises(InvalidInputError, match=words):
+        pool.task(**{option: True})(lambda: None)
+
+
+async def test_results_are_not_for_plain_handlers() -> None:
+    def body(ctx: grns.Context) -> Any:
+        return ctx.results()
+
+    context = testing.context()
+    with pytest.raises(InvalidInputError, match="for `async def` handlers"):
+        await asyncio.to_thread(grns.Context.results, context)
+    assert await body(context) == {}
+
+
 class Login(BaseModel):
     user: str
     password: SecretStr

@@ -209,6 +209,11 @@ async def test_what_cannot_be_a_workflow_is_refused(client: Client) -> None:
         flow.task("noop", pool="worker", name="one")
     with pytest.raises(InvalidInputError, match="pass handles, ids"):
         flow.task("noop", pool="worker", needs=[5])  # type: ignore[list-item]
+    for alone in ("gr-1", grns.after("gr-1")):
+        with pytest.raises(InvalidInputError, match="pass a list"):
+            flow.task("noop", pool="worker", needs=alone)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="needs the whole workflow"):
+        flow.on_failure("noop", pool="worker", needs=["gr-1"])
     with pytest.raises(InvalidInputError, match="more than there are needs"):
         flow.task("noop", pool="worker", required=1)
 

@@ -3,7 +3,7 @@
 select e.seq, e.version, e.kind, e.attempt, e.actor, e.created_at,
     json_strip_nulls(json_build_object(
         'task_type', e.payload -> 'task_type', 'agent_type', e.payload -> 'agent_type',
-        'priority', e.payload -> 'priority', 'reason', e.payload -> 'reason',
+        'priority', e.payload -> 'priority', 'reason', e.payload -> 'reason', 'waits_for', e.payload -> 'waits_for',
         'target_agent_type', e.payload -> 'target_agent_type', 'agent_id', e.payload -> 'agent_id',
         'queued_ms', e.payload -> 'queued_ms', 'duration_ms', e.payload -> 'duration_ms',
         'next_attempt_at', e.payload -> 'next_attempt_at', 'fields', e.payload -> 'fields',
