@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from grns.errors import UnavailableError
-from grns.limits.book import HEADS, AdmissionBook, LimitRule, Tokens
+from grns.limits.book import HEADS, AdmissionBook
+from grns.limits.key import LimitRule, Tokens
 from grns.model import subjects
 from grns.nats import JetStream
 from grns.outbox.consumer import Applied, LogConsumer, LogCursor
@@ -30,6 +31,7 @@ _BUSY_SECONDS, _UNUSED_SECONDS = 0.05, 1.0
 _ASK_SECONDS = 1.0  # from one request to workers to tell of ends to the next
 _AGAIN_SECONDS = 0.25  # before what another session had locked is tried again
 _CLEAN_SECONDS = 60.0
+_CLOCK_ERROR_SECONDS = 1.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -60,6 +62,7 @@ class TaskAdmitter(LogConsumer):
         if self._cursor is None:
             return pause
         if self._book.is_empty and not self._book.rules:
+            await self._clean()
             await self.end()
             return _UNUSED_SECONDS
         if time.monotonic() >= self._asked_at + _ASK_SECONDS:
@@ -99,7 +102,8 @@ class TaskAdmitter(LogConsumer):
         self._book = book = AdmissionBook(
             rows[0]["now"],
             tokens={
-                (row["workspace"], row["key"]): Tokens(row["tokens"], row["filled_at"])
+                # Its time is in the future where the clock of Postgres was set back.
+                (row["workspace"], row["key"]): Tokens(row["tokens"], min(row["filled_at"], row["now"]))
                 for row in rows
                 if row["key"] is not None
             },
@@ -127,12 +131,17 @@ class TaskAdmitter(LogConsumer):
             return None
         first = rows[0]
         self.lease.note_renewal(sent_at)
+        if first["now"] < book.now - _CLOCK_ERROR_SECONDS:
+            raise UnavailableError("the clock of Postgres was set back: all is read again")
         book.now, self._read_at = max(book.now, first["now"]), time.monotonic()
         if first["has_new_rules"]:
             await self._read_rules()
         for row in rows[1:]:
             standing = None if row["id"] in self._left else row["standing"]
-            book.note(row["id"], row["workspace"], tuple(row["limits"]), row["priority"], standing)
+            book.note(
+                row["id"], row["workspace"], tuple(row["limits"]), row["priority"], standing,
+                has_begun=row["has_begun"],
+            )  # fmt: skip
             for _ in range(row["repeats"]):
                 book.note_repeat(row["id"])
         await self._admit()
@@ -143,7 +152,11 @@ class TaskAdmitter(LogConsumer):
         if lines := book.unread(_LINES):
             heads: list[list[Row]] = [[] for _ in lines]
             for row in await self.database.run(
-                "read_heads", [line[0] for line in lines], [json.dumps(line[1]) for line in lines], HEADS
+                "read_heads",
+                [line[0] for line in lines],
+                [json.dumps(line[1]) for line in lines],
+                HEADS,
+                list(self._left),
             ):
                 heads[row["ordinal"] - 1].append(row)
             for (workspace, keys), found in zip(lines, heads, strict=True):
@@ -195,13 +208,8 @@ class TaskAdmitter(LogConsumer):
 
     async def _clean(self) -> None:
         self._clean_at = time.monotonic() + _CLEAN_SECONDS
-        idle = self._book.forget_idle()
-        await self.database.run(
-            "forget_limit_tokens",
-            self.lease.epoch,
-            [place[0] for place in idle],
-            [place[1] for place in idle],
-        )
+        self._book.forget_idle()
+        await self.database.run("forget_limit_tokens", self.lease.epoch)
 
     def note_leading(self, low: int) -> None:
         """Tell that this one admits tasks now."""

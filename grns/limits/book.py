@@ -8,6 +8,7 @@ Lines take turns, so that each key has its share of what several have in common.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -15,29 +16,13 @@ from itertools import count
 from math import inf
 from typing import Literal
 
+from grns.limits.key import Key, LimitRule, Tokens
+
 Keys = tuple[str, ...]
 Place = tuple[str, str]  # workspace, and name of a limit or a key
 Standing = Literal["waiting", "queued", "running"]
 HEADS = 200  # how many tasks of a line are read at once
 _UNREAD = (-1, "")  # before any task
-
-
-@dataclass(frozen=True, slots=True)
-class LimitRule:
-    """What a limit allows for each of its keys: tasks at once, and tasks in a time."""
-
-    most: float = inf
-    per_second: float = inf
-    burst: int = 0
-    is_paused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """How many tasks of a key may begin, at a time in seconds."""
-
-    number: float
-    at: float
 
 
 @dataclass(slots=True, eq=False)
@@ -59,57 +44,6 @@ class _Line:
 
 
 @dataclass(slots=True)
-class _Key:
-    """One key: how many of its tasks are queued or running, and how many more may begin.
-
-    Tasks that are queued have yet to begin: they count against the burst, so that those which were queued
-    while no worker ran do not begin together with as many again.
-    """
-
-    rule: LimitRule
-    filled_at: float
-    tokens: float
-    held: int = 0
-    queued: int = 0
-    aside: list[tuple[int, float, int, _Line]] = field(default_factory=list)
-
-    @property
-    def has_rate(self) -> bool:
-        return self.rule.per_second < inf
-
-    def room(self, now: float) -> float:
-        """Return how many tasks may be queued."""
-        if self.rule.is_paused:
-            return 0
-        room = self.rule.most - self.held
-        if self.has_rate:
-            self._fill(now)
-            room = min(room, self.tokens // 1)
-        return max(0, room)
-
-    def opens_at(self, now: float) -> float:
-        """Return when time alone gives it room: never, if something must be given back."""
-        if self.rule.is_paused or not self.has_rate or self.held >= self.rule.most:
-            return inf
-        self._fill(now)
-        if self.rule.burst - self.queued < 1:
-            return inf
-        return now + max(0.001, (1.0 - self.tokens) / self.rule.per_second)
-
-    def change(self, held: int, queued: int, now: float) -> None:
-        """Count tasks that are queued or running, and of these those that are queued."""
-        if self.has_rate:
-            self._fill(now)  # until now, it grew by as much as was to begin
-        self.held += held
-        self.queued += queued
-
-    def _fill(self, now: float) -> None:
-        grown = self.tokens + max(0.0, now - self.filled_at) * self.rule.per_second
-        self.tokens = min(self.rule.burst - self.queued, grown)
-        self.filled_at = max(now, self.filled_at)
-
-
-@dataclass(slots=True)
 class _Known:
     line: _Line
     standing: Standing
@@ -128,11 +62,14 @@ class AdmissionBook:
     rules: Mapping[Place, LimitRule] = field(default_factory=dict)
     tokens: dict[Place, Tokens] = field(default_factory=dict)
     _tasks: dict[str, _Known] = field(default_factory=dict)
-    _keys: dict[Place, _Key] = field(default_factory=dict)
+    _keys: dict[Place, Key] = field(default_factory=dict)
     _lines: dict[tuple[str, Keys], _Line] = field(default_factory=dict)
     _open: list[tuple[int, float, int, _Line]] = field(default_factory=list)
     _unread: dict[tuple[str, Keys], _Line] = field(default_factory=dict)
     _freed: set[Place] = field(default_factory=set)
+    _aside: dict[Place, list[tuple[int, float, int, _Line]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     _timers: list[tuple[float, Place]] = field(default_factory=list)
     _served: float = 0.0
     _order: Iterator[int] = field(default_factory=count)
@@ -156,22 +93,31 @@ class AdmissionBook:
         """Set the limits, by workspace and name. A key without one has room for any number."""
         self.rules = rules
         for place, key in self._keys.items():
-            key.change(0, 0, self.now)
-            had_rate, key.rule = key.has_rate, self._rule(place)
-            if key.has_rate and not had_rate:
-                key.tokens, key.filled_at = key.rule.burst, self.now
+            key.change_rule(self._rule(place), self.now)
         self._freed.update(self._keys)
 
     def note(
-        self, task_id: str, workspace: str, keys: Keys, priority: int, standing: Standing | None
+        self,
+        task_id: str,
+        workspace: str,
+        keys: Keys,
+        priority: int,
+        standing: Standing | None,
+        *,
+        has_begun: bool = False,
     ) -> None:
-        """Note how a task is now; None: it neither waits for room nor takes any."""
+        """Note how a task is now; None: it neither waits for room nor takes any.
+
+        What was queued and takes no room any more has begun meanwhile, or never, as when it was cancelled.
+        """
         known = self._tasks.get(task_id)
         before = None if known is None else known.standing
         if before == standing and (known is None or known.priority == priority):
             return
         line = known.line if known is not None else self._line(workspace, keys)
         self._change(line, before, standing)
+        if before == "queued" and standing in (None, "waiting") and not has_begun:
+            self._spend(line, -1)
         if standing is None:
             self._tasks.pop(task_id, None)
         elif standing != "waiting":
@@ -181,6 +127,8 @@ class AdmissionBook:
         else:
             self._tasks[task_id] = _Known(line, standing, priority)
             heappush(line.heads, (priority, task_id))
+            if len(line.heads) > 2 * HEADS:
+                self._trim(line)
             self._reopen(line, priority)
 
     def note_line(self, workspace: str, keys: Keys) -> None:
@@ -210,9 +158,8 @@ class AdmissionBook:
 
     def note_repeat(self, task_id: str) -> None:
         """Note that an attempt is repeated though its task was not admitted again, as after a lost lease."""
-        known = self._tasks.get(task_id)
-        for place in known.line.places if known is not None else ():
-            self._key(place).tokens -= 1
+        if (known := self._tasks.get(task_id)) is not None:
+            self._spend(known.line, 1)
 
     # ------------------------------------------------------------ what is next
 
@@ -248,7 +195,7 @@ class AdmissionBook:
             self._tasks[head[1]].standing = "queued"
             for place in line.places:
                 self._key(place).change(1, 1, self.now)
-                self._key(place).tokens -= 1
+            self._spend(line, 1)
             self._served = max(self._served, line.served)
             line.served += 1
             following = self._head(line)
@@ -263,8 +210,6 @@ class AdmissionBook:
         for task_id in task_ids:
             known = self._tasks[task_id]
             self.note(task_id, known.line.workspace, known.line.keys, known.priority, None)
-            for place in known.line.places:
-                self._key(place).tokens += 1
 
     def tokens_of(self, task_ids: Sequence[str]) -> dict[Place, Tokens]:
         """Return what is left of each key with a rate under which these tasks fall."""
@@ -280,29 +225,37 @@ class AdmissionBook:
         used = {id(known.line) for known in self._tasks.values()}
         for name, line in list(self._lines.items()):
             if line.last is None and id(line) not in used:
+                if line.is_open:  # others may have the room that it was called for
+                    self._freed.update(line.places)
                 line.is_open, line.aside = False, None
                 del self._lines[name]
+            elif len(line.heads) > HEADS:
+                self._trim(line)
+        for place, left in list(self.tokens.items()):
+            if self._is_full(Key(self._rule(place), left.at, left.number)):
+                del self.tokens[place]
         needed = {place for line in self._lines.values() for place in line.places}
         idle = [place for place, key in self._keys.items() if place not in needed and self._is_full(key)]
         for place in idle:
             del self._keys[place]
+            self._aside.pop(place, None)
         return idle
 
     # ------------------------------------------------------------ inside
 
-    def _is_full(self, key: _Key) -> bool:
+    def _is_full(self, key: Key) -> bool:
         key.change(0, 0, self.now)
         return not key.has_rate or key.tokens >= key.rule.burst
 
     def _rule(self, place: Place) -> LimitRule:
         return self.rules.get((place[0], place[1].partition(":")[0]), LimitRule())
 
-    def _key(self, place: Place) -> _Key:
+    def _key(self, place: Place) -> Key:
         key = self._keys.get(place)
         if key is None:
             rule = self._rule(place)
             left = self.tokens.pop(place, None) or Tokens(rule.burst, self.now)
-            key = self._keys[place] = _Key(rule, left.at, left.number)
+            key = self._keys[place] = Key(rule, left.at, left.number)
         return key
 
     def _line(self, workspace: str, keys: Keys) -> _Line:
@@ -323,12 +276,28 @@ class AdmissionBook:
 
     def _head(self, line: _Line) -> tuple[int, str] | None:
         while line.heads:
-            priority, task_id = line.heads[0]
-            known = self._tasks.get(task_id)
-            if known is not None and known.standing == "waiting" and known.priority == priority:
+            if self._is_waiting(line.heads[0]):
                 return line.heads[0]
             heappop(line.heads)
         return None
+
+    def _spend(self, line: _Line, number: int) -> None:
+        for place in line.places:
+            self._key(place).spend(number)
+            if number < 0:
+                self._freed.add(place)
+
+    def _trim(self, line: _Line) -> None:
+        """Forget tasks of a line beyond the first ones, which Postgres has."""
+        known = sorted({head for head in line.heads if self._is_waiting(head)})
+        line.heads = known[:HEADS]
+        for _, task_id in known[HEADS:]:
+            del self._tasks[task_id]
+            line.last = known[HEADS - 1]
+
+    def _is_waiting(self, head: tuple[int, str]) -> bool:
+        known = self._tasks.get(head[1])
+        return known is not None and known.standing == "waiting" and known.priority == head[0]
 
     def _end_turn(self, line: _Line) -> None:
         """Ask for more of a line of which no task is known; others may have the room it was called for."""
@@ -366,7 +335,7 @@ class AdmissionBook:
         if line.aside is None:  # the other keys' room is for other lines
             self._freed.update(other for other in line.places if other != place)
         line.aside, line.urgency = place, priority
-        heappush(key.aside, (priority, line.served, next(self._order), line))
+        heappush(self._aside[place], (priority, line.served, next(self._order), line))
         at = key.opens_at(self.now)
         if at < inf:
             heappush(self._timers, (at, place))
@@ -378,12 +347,14 @@ class AdmissionBook:
         for place in list(self._freed):
             key = self._key(place)
             room = key.room(self.now)
-            while key.aside and room >= 1:
-                priority, _, _, line = heappop(key.aside)
+            aside = self._aside[place]
+            while aside and room >= 1:
+                priority, _, _, line = heappop(aside)
                 if line.aside == place:
+                    line.served = max(line.served, self._served)  # room of its own earns no turns
                     self._push(line, priority)
                     room -= 1
-            at = key.opens_at(self.now) if key.aside and room < 1 else inf
+            at = key.opens_at(self.now) if aside and room < 1 else inf
             if at < inf:
                 heappush(self._timers, (at, place))
         self._freed.clear()

@@ -34,7 +34,7 @@ class LimitSpec(BaseModel):
 
     name: Token
     agent_type: AgentType
-    task_types: Annotated[list[Token], Field(min_length=1, max_length=100)] | None = None
+    task_types: Annotated[list[Token], Field(min_length=1, max_length=10_000)] | None = None
     key: Annotated[str, Field(pattern=r"^[^.\x00]{1,64}(\.[^.\x00]{1,64}){0,7}$")] | None = None
     max_tasks: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
     rate: Annotated[str, Field(max_length=40)] | None = None
@@ -89,7 +89,7 @@ def limit_spec(**fields: Any) -> LimitSpec:
 
 def _parsed_rate(rate: str) -> tuple[int, float]:
     count, _, time = rate.partition("/")
-    seconds = duration.parse(time if time[:1].isdigit() else f"1{time}")
+    seconds = duration.parse(time if time[:1].isdigit() else f"1{time}") if time else None
     if not (count.isdecimal() and count.isascii() and 1 <= int(count) <= 1_000_000):
         raise ValueError("a rate is a number of tasks and a time, such as 500/1m")
     if seconds is None or not 0.001 <= seconds <= _YEAR_SECONDS:
@@ -131,7 +131,7 @@ class TaskLimit:
         if self.rate_count is None or self.rate_seconds is None:
             return None
         whole = self.rate_seconds.is_integer()
-        time = duration.written(int(self.rate_seconds)) if whole else f"{self.rate_seconds:g}s"
+        time = duration.written(int(self.rate_seconds)) if whole else f"{self.rate_seconds!r}s"
         return f"{self.rate_count}/{time}"
 
 

@@ -12,6 +12,7 @@ from grns.postgres.database import Connection, Database, Row, Session, build, ru
 from grns.postgres.paging import Page, cursor, page_of, parts
 
 _LONGEST_REASON = 1000
+MOST_LIMITS = 8  # of a task: its keys are in an index
 
 
 def limit_of(row: Row) -> TaskLimit:
@@ -31,6 +32,12 @@ async def put(database: Database | Session, spec: LimitSpec, *, workspace: str, 
             spec.settled_burst, spec.agent_type, spec.task_types and sorted(set(spec.task_types)),
             spec.key_path, actor,
         )  # fmt: skip
+        (most,) = await run(connection, "count_limits", workspace, spec.agent_type)
+        if most["count"] > MOST_LIMITS:
+            raise InvalidInputError(
+                "bad_limit",
+                f"a task of the pool {spec.agent_type} would fall under more than {MOST_LIMITS} limits",
+            )
         found = await _read(connection, spec.name, workspace)
         if rows:
             kind = "evt.limit.created" if rows[0]["is_new"] else "evt.limit.changed"

@@ -13,7 +13,7 @@ _ASKED_SECONDS = 3.0
 
 
 class FollowNudges:
-    """Sends one hint for all that happens at the same time; none while nobody has asked."""
+    """Sends one hint for all that happens at the same time, if one of them has asked for hints."""
 
     def __init__(self, transport: JetStream) -> None:
         self._transport = transport

@@ -61,7 +61,7 @@ async def test_limit_from_its_creation_to_its_end(local: httpx2.AsyncClient, sha
     ("more", "words"),
     [
         ({"max_tasks": 0}, "max_tasks"),
-        ({"max_tasks": None}, "say max_tasks, or rate"),
+        ({"max_tasks": None}, "pass a maximum, a rate, or both"),
         ({"rate": "many"}, "500/1m"),
         ({"rate": "0/1m"}, "500/1m"),
         ({"rate": "5/0s"}, "500/1m"),

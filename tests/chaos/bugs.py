@@ -245,8 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         "a limit whose rate costs nothing", "tests", ("assert",),
-        (Edit("grns/limits/book.py", "self._key(place).change(1, 1, self.now)\n                self._key(place).tokens -= 1",
-              "self._key(place).change(1, 1, self.now)"),),
+        (Edit("grns/limits/book.py", "self._spend(line, 1)\n            self._served", "self._served"),),
         "tests/limits/test_book.py::test_a_rate_bounds_how_many_begin",
     ),
     Mutant(

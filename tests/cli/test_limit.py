@@ -28,7 +28,7 @@ def test_limit_is_put_shown_paused_and_deleted(cli: Call) -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [((), "say max_tasks, or rate"), (("--rate", "fast"), "500/1m"), (("--max", "0"), "--max")],
+    [((), "pass a maximum, a rate, or both"), (("--rate", "fast"), "500/1m"), (("--max", "0"), "--max")],
 )
 def test_what_cannot_be_is_refused(cli: Call, options: tuple[str, ...], words: str) -> None:
     refused = cli("pool", "limit", "put", "openai", "--pool", "agents", *options)

@@ -204,6 +204,44 @@ async def test_token_that_is_due_is_used_although_nothing_else_happens(shared: D
     assert await where(shared, tasks[1]) == ["queued"]
 
 
+async def test_clock_that_was_ahead_takes_no_tokens(shared: Database) -> None:
+    await put_limit(shared, rate="100/s", burst=1)
+    await fetch(
+        shared,
+        "insert into grns.limit_tokens values ('default', 'tenant', 0, now() + interval '30 days')",
+    )
+    waiting = await task(shared)
+    leading = await admit(shared)
+    await asyncio.sleep(0.05)
+    await admit(shared, leading)
+    assert await where(shared, waiting) == ["queued"]
+
+
+async def test_clock_that_is_set_back_lets_the_leader_read_all_again(shared: Database) -> None:
+    await put_limit(shared, max_tasks=1)
+    first, second = await task(shared), await task(shared)
+    leading = await admit(shared)
+    leading._book.now += 3600
+    await finish(shared, await claim(shared, first))
+    with pytest.raises(UnavailableError, match="set back"):
+        await leading.step(100)
+    await admit(shared)
+    assert await where(shared, second) == ["queued"]
+
+
+async def test_tokens_of_full_keys_and_of_limits_without_a_rate_are_deleted(shared: Database) -> None:
+    await put_limit(shared, rate="1/h", burst=2)
+    await fetch(
+        shared,
+        "insert into grns.limit_tokens values ('default', 'tenant', 0.5, now()),"
+        " ('default', 'tenant:full', 0.5, now() - interval '1 day'), ('default', 'gone:a', 0, now())",
+    )
+    leading = await admit(shared)
+    await leading._clean()
+    assert [row["key"] for row in await fetch(shared, "select key from grns.limit_tokens")] == ["tenant"]
+    assert set(leading._book.tokens) == {("default", "tenant")}
+
+
 async def test_change_pause_and_deletion_of_a_limit_act_at_once(shared: Database) -> None:
     await put_limit(shared, max_tasks=1)
     tasks = [await task(shared) for _ in range(4)]
@@ -248,6 +286,20 @@ async def test_locked_task_holds_up_no_other_one_and_comes_later(shared: Databas
     await asyncio.sleep(0.3)
     await admit(shared, leading)
     assert await where(shared, first) == ["queued"]
+
+
+async def test_many_locked_tasks_hold_up_no_other_one_of_their_key(shared: Database) -> None:
+    await put_limit(shared, max_tasks=1000)
+    await submit_many(shared, 250)
+    ids = [row["id"] for row in await fetch(shared, "select id from grns.tasks order by id")]
+    async with locked(shared, *ids[:200]):
+        leading = await lead(shared)
+        for _ in range(5):
+            await leading.step(2000)
+        assert await where(shared, *ids[200:]) == ["queued"] * 50
+    await asyncio.sleep(0.3)
+    await admit(shared, leading)
+    assert await where(shared, *ids) == ["queued"] * 250
 
 
 async def test_next_leader_counts_what_is_queued_and_running(shared: Database) -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grns.limits.book import HEADS, AdmissionBook, LimitRule, Standing
+from grns.limits.book import HEADS, AdmissionBook, Standing
+from grns.limits.key import LimitRule
 
 WS = "default"
 
@@ -218,6 +219,80 @@ def test_idle_keys_are_forgotten_once_they_are_full() -> None:
     queue.book.now = 1.0
     assert queue.book.forget_idle() == [(WS, "api")]
     assert queue.book.is_empty
+
+
+def test_cleaning_gives_on_the_turn_of_a_line_that_has_no_task_any_more() -> None:
+    queue = Queue({"k": LimitRule(most=1)})
+    first = queue.add("k")
+    queue.admit()
+    gone, stays = queue.add("a", "k"), queue.add("b", "k")
+    assert queue.admit() == []
+    queue.set(first, None)
+    assert queue.book.has_work  # the line of `gone` has its turn
+    queue.set(gone, None)
+    queue.book.forget_idle()
+    assert queue.admit() == [stays]
+
+
+def test_a_rate_that_is_set_again_gives_no_second_burst() -> None:
+    queue = Queue({"api": LimitRule(per_second=0.001, burst=3)})
+    tasks = [queue.add("api") for _ in range(9)]
+    assert queue.admit() == tasks[:3]
+    for rule in (LimitRule(most=3), LimitRule(per_second=0.001, burst=3)) * 2:
+        queue.book.set_rules({(WS, "api"): rule})
+        for task_id in queue.named("queued"):
+            queue.begin(task_id)
+    assert queue.admit() == []
+
+
+def test_a_task_that_never_began_gives_its_token_back() -> None:
+    queue = Queue({"api": LimitRule(per_second=0.001, burst=1)})
+    first, second, third = (queue.add("api") for _ in range(3))
+    assert queue.admit() == [first]
+    queue.set(first, None)
+    assert queue.admit() == [second]
+    queue.book.note(second, WS, ("api",), 2, None, has_begun=True)
+    assert queue.admit() == []
+    assert queue.named("waiting") == [third]
+
+
+def test_of_a_long_line_the_first_are_known_and_all_have_their_turn() -> None:
+    queue = Queue({"api": LimitRule(most=1)})
+    tasks = [queue.add("api") for _ in range(1000)]
+    queue.admit()
+    assert queue.book.standings["waiting"] <= 2 * HEADS + 1
+    done = []
+    while held := queue.named("queued"):
+        done += held
+        queue.begin(held[0])
+        queue.set(held[0], None)
+        queue.admit()
+    assert done == tasks
+
+
+def test_a_tenant_that_was_held_up_by_its_own_limit_has_no_turns_left_over() -> None:
+    queue = Queue({"tenant": LimitRule(most=1), "all": LimitRule(most=2)})
+    first = queue.add("all", "tenant:held")
+    queue.admit()
+    queue.begin(first)
+    for _ in range(100):
+        queue.add("all", "tenant:held")
+    queue.rules["tenant"] = LimitRule(most=100)  # from now on only what all share holds them up
+    others = [[queue.add("all", f"tenant:{name}") for _ in range(50)] for name in range(5)]
+    for _ in range(60):
+        for task_id in queue.admit():
+            queue.begin(task_id)
+            queue.set(task_id, None)
+    queue.book.set_rules({(WS, name): rule for name, rule in queue.rules.items()})
+    queue.set(first, None)
+    begun: Counter[str] = Counter()
+    for _ in range(30):
+        for task_id in queue.admit(2):
+            begun[queue.tasks[task_id][0][1]] += 1
+            queue.begin(task_id)
+            queue.set(task_id, None)
+    assert others
+    assert begun["tenant:held"] <= 15
 
 
 RULES = {

@@ -9,6 +9,7 @@ import pytest
 import grns
 from grns.errors import InvalidInputError, NotFoundError
 from grns.limits import service
+from grns.limits.model import limit_spec
 from grns.postgres.database import Database
 from grns.worker.declared import limit_specs, put_declared_limits
 from tests.support.store import fetch
@@ -88,6 +89,25 @@ def test_what_cannot_be_is_refused() -> None:
 
     with pytest.raises(InvalidInputError, match="different values"):
         limit_specs(pool.limits)
+
+
+async def test_task_falls_under_eight_limits_at_most(shared: Database) -> None:
+    async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
+        for number in range(8):
+            await client.limits.put(f"limit{number}", pool="agents", tasks=["a", f"b{number}"], max=1)
+        await client.limits.put("other", pool="agents", tasks=["c"], max=1)
+        with pytest.raises(InvalidInputError, match="more than 8 limits"):
+            await client.limits.put("ninth", pool="agents", tasks=["b1", "a"], max=1)
+        with pytest.raises(InvalidInputError, match="more than 8 limits"):
+            await client.limits.put("ninth", pool="agents", max=1)
+        with pytest.raises(NotFoundError):
+            await client.limits.get("ninth")
+
+
+@pytest.mark.parametrize("rate", ["500", "500/", "/1m", "0/1m", "1.5/s", "10/0s"])
+def test_rate_has_a_number_and_a_time(rate: str) -> None:
+    with pytest.raises(InvalidInputError, match="500/1m"):
+        limit_spec(name="api", agent_type="agents", rate=rate)
 
 
 async def test_client_puts_reads_pauses_and_deletes(shared: Database) -> None:

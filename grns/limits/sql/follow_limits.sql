@@ -1,5 +1,6 @@
 -- Reads how tasks are, now, of which rows of the log tell, those that fall under limits; nothing where another admitter leads
--- by now. `repeats` is how often an attempt of a task was given back to the queue. The first row stands for no task.
+-- by now. `repeats` is how often an attempt of a task was given back to the queue, `has_begun` whether one has begun. The first
+-- row stands for no task.
 -- $1 epoch, $2 lease in seconds, $3 and $4 bounds of the numbers to read, $5 how many they are, $6 tasks to read besides
 with held as (
     update grns.leases l set until = now() + $2::double precision * interval '1 second'
@@ -19,23 +20,26 @@ named as materialized (
     where n.kind like 'evt.task.%' or n.kind like 'evt.limit.%'
 ),
 touched as (
-    select o.id, sum(o.repeats)::integer as repeats
+    select o.id, sum(o.repeats)::integer as repeats, bool_or(o.has_begun) as has_begun
     from (
-        select n.task_id as id, (n.kind in ('evt.task.lease_expired', 'evt.task.released'))::integer as repeats
+        select n.task_id as id, (n.kind in ('evt.task.lease_expired', 'evt.task.released'))::integer as repeats,
+            n.kind = 'evt.task.claimed' as has_begun
         from named n
         where n.kind like 'evt.task.%'
         union all
-        select s.id, 0 from held cross join unnest($6::text[]) as s (id)
+        select s.id, 0, false from held cross join unnest($6::text[]) as s (id)
     ) as o
     group by o.id
 )
 select pg_current_xact_id()::text::bigint as xid, date_part('epoch', clock_timestamp()) as now,
     exists (select from named n where n.kind like 'evt.limit.%') as has_new_rules,
-    null as id, null as workspace, null as limits, null::smallint as priority, null as standing, 0 as repeats
+    null as id, null as workspace, null as limits, null::smallint as priority, null as standing, 0 as repeats,
+    false as has_begun
 from held
 union all
 select null, null, null, t.id, t.workspace, t.limits, t.priority,
-    case when t.status in ('queued', 'running') then t.status when t.waits_for = 'limit' then 'waiting' end, o.repeats
+    case when t.status in ('queued', 'running') then t.status when t.waits_for = 'limit' then 'waiting' end, o.repeats,
+    o.has_begun
 from touched o
 cross join lateral (
     select t.* from grns.tasks t where t.id = o.id and t.limits is not null offset 0

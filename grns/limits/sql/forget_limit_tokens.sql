@@ -1,4 +1,8 @@
--- Forgets keys of which any number may begin again. $1 epoch, $2 workspaces, $3 keys
+-- Forgets keys of which the whole burst may begin again, or whose limit has no rate any more. $1 epoch
 delete from grns.limit_tokens k
-using unnest($2::text[], $3::text[]) as f (workspace, key), grns.leases l
-where k.workspace = f.workspace and k.key = f.key and l.name = 'admitter' and l.epoch = $1
+using grns.leases l
+where l.name = 'admitter' and l.epoch = $1 and not exists (
+    select from grns.limits r
+    where r.workspace = k.workspace and r.name = split_part(k.key, ':', 1)
+        and k.tokens + date_part('epoch', now() - k.filled_at) * r.rate_count / r.rate_seconds < r.burst
+)

@@ -29,8 +29,10 @@ create table grns.limited_pools (
     name       text collate "C" not null,
     task_types text[],                            -- null: all of the pool's
     key_path   text[],                            -- where in the payload the key is; null: all have one
-    primary key (workspace, agent_type, name)
+    primary key (workspace, agent_type, name),
+    constraint limited_pools_limit foreign key (workspace, name) references grns.limits on delete cascade
 );
+create index limited_pools_limit on grns.limited_pools (workspace, name);
 
 -- How many tasks of a key may begin. Only the admitter writes it; a key without a row has its whole burst.
 create table grns.limit_tokens (
