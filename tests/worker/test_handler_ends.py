@@ -314,7 +314,7 @@ async def test_results_are_not_for_plain_handlers() -> None:
 
     context = testing.context()
     with pytest.raises(InvalidInputError, match="for `async def` handlers"):
-        await asyncio.to_thread(grns.Context.results, context)
+        _never = await asyncio.to_thread(grns.Context.results, context)
     assert await body(context) == {}
 
 
