@@ -254,7 +254,7 @@ MUTANTS = (
         "tests/limits/test_admitter.py::test_leader_that_loses_the_lead_before_its_write_admits_nothing",
     ),
     Mutant(
-        "a retry under limits that a worker claims", "tests", ("== 'not_due'",),
+        "a retry under limits that a worker claims", "tests", ("AssertionError: Claim(",),
         (_sql("explain_unclaimed", "(t.status = 'retry_wait' and t.limits is not null)", "false"),
          _sql("claim", " and (t.status = 'queued' or t.limits is null)", "")),
         "tests/limits/test_admitter.py::test_retry_that_is_due_waits_to_be_admitted_again",
