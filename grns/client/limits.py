@@ -54,7 +54,7 @@ class TaskLimits:
         """Return a limit.
 
         Raises:
-            NotFoundError: there is no such limit in this workspace.
+            NotFoundError: the workspace has no limit of this name.
         """
         return await service.read(self._database, name, workspace=self._workspace)
 
@@ -68,7 +68,7 @@ class TaskLimits:
         It reads all tasks that wait, are queued or run under limits.
 
         Raises:
-            NotFoundError: there is no such limit in this workspace.
+            NotFoundError: the workspace has no limit of this name.
         """
         await self.get(name)
         return await service.list_keys(self._database, name, workspace=self._workspace, limit=limit)
@@ -77,7 +77,7 @@ class TaskLimits:
         """Pause a limit: none of its tasks is queued until it is resumed. Those that are queued run.
 
         Raises:
-            NotFoundError: there is no such limit in this workspace.
+            NotFoundError: the workspace has no limit of this name.
         """
         return await service.pause(
             self._database, name, workspace=self._workspace, actor=self._actor, reason=reason
@@ -87,7 +87,7 @@ class TaskLimits:
         """Resume a limit.
 
         Raises:
-            NotFoundError: there is no such limit in this workspace.
+            NotFoundError: the workspace has no limit of this name.
         """
         return await service.resume(self._database, name, workspace=self._workspace, actor=self._actor)
 
@@ -95,6 +95,6 @@ class TaskLimits:
         """Delete a limit, for all pools. Tasks that wait for room in it alone are queued.
 
         Raises:
-            NotFoundError: there is no such limit in this workspace.
+            NotFoundError: the workspace has no limit of this name.
         """
         await service.delete(self._database, name, workspace=self._workspace, actor=self._actor)
