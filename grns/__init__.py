@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from grns.client.subscription import Event, Subscription
     from grns.client.workflow import Workflow, WorkflowHandle
     from grns.model.submission import Failures
+    from grns.model.unique import Unique
     from grns.worker.context import Context, Transaction
     from grns.worker.handler import Handler
     from grns.worker.hooks import AttemptEnd
@@ -63,6 +64,7 @@ _LATER = {
     "Pool": "grns.worker.pool",
     "Subscription": "grns.client.subscription",
     "TaskHandle": "grns.client.handle",
+    "Unique": "grns.model.unique",
     "Transaction": "grns.worker.context",
     "Workflow": "grns.client.workflow",
     "WorkflowHandle": "grns.client.workflow",
@@ -108,6 +110,7 @@ __all__ = [
     "Transaction",
     "UnauthenticatedError",
     "UnavailableError",
+    "Unique",
     "WaitTimeoutError",
     "Workflow",
     "WorkflowHandle",

@@ -43,7 +43,10 @@ class BatchRequest(Body):
 
 
 class BatchItem(BaseModel):
-    """The outcome of one submission: `created`, `exists` (its key has a task already) or `problem`."""
+    """The outcome of one submission: `created`, `exists` or `problem`.
+
+    `exists`: its idempotency key has a task already, or it was merged into a task.
+    """
 
     status: Literal["created", "exists", "problem"]
     id: str | None = None
@@ -61,7 +64,12 @@ class BatchResponse(BaseModel):
     "/tasks",
     response_model=SubmitResponse,
     status_code=201,
-    responses={200: {"model": SubmitResponse, "description": "The idempotency key has this task already"}},
+    responses={
+        200: {
+            "model": SubmitResponse,
+            "description": "The idempotency key has this task already, or it was merged into it",
+        }
+    },
 )
 async def create_task(
     request_context: Submitter,

@@ -20,6 +20,7 @@ from grns.model import duration, subjects
 from grns.model.envelope import first_problem
 from grns.model.json import parse
 from grns.model.submission import Need
+from grns.model.unique import Uniqueness
 from grns.postgres.paging import parts
 from grns.settings import load
 
@@ -185,7 +186,17 @@ def _need(said: str | Need) -> Need:
         raise InvalidInputError("bad_submission", first_problem(error)) from error
 
 
+def _unique(said: str | Uniqueness) -> Uniqueness:
+    if isinstance(said, Uniqueness):
+        return said
+    try:
+        return Uniqueness.model_validate(read_json(said))
+    except ValidationError as error:
+        raise InvalidInputError("bad_submission", f"unique: {first_problem(error)}") from error
+
+
 NEED = Checked(_need, name="need")
+UNIQUE = Checked(_unique, name="unique")
 
 
 def together(*decorators: Decorator) -> Decorator:

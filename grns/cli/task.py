@@ -108,6 +108,12 @@ def task() -> None:
 @click.option(
     "--idempotency-key", metavar="KEY", help="Idempotency key: the same key returns the existing task."
 )
+@click.option(
+    "--unique",
+    metavar="JSON",
+    type=option.UNIQUE,
+    help="""Merge it into a task that waits to begin: '{"key": "doc_id"}'.""",
+)
 @click.option("--trace-id", metavar="ID", help="Trace id of the task.")
 @click.option(
     "--needs",
@@ -150,7 +156,7 @@ async def _submit(
     record = {"id": submitted.id, "created": submitted.created, "trace_id": submitted.trace_id}
     out.record(record, lambda: text(submitted.id))
     if not submitted.created:
-        failure.note("the idempotency key has this task already: nothing was created")
+        failure.note("nothing was created: its idempotency key has this task, or it was merged into it")
     elif out.is_table:
         with suppress(GrnsError):
             await _note_cause(session, submitted.id)

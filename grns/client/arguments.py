@@ -68,9 +68,12 @@ def submission_of(
     said["payload"] = payload_of(said)
     for name in said.keys() & WIRE.keys():
         raise InvalidInputError("bad_submission", f"{name}: call it {WIRE[name]!r} here")
-    said["task_type"], said["agent_type"] = _target(said.pop("task", None), said.pop("pool", None))
+    task = said.pop("task", None)
+    said["task_type"], said["agent_type"] = _target(task, said.pop("pool", None))
     if "needs" in said:
         said["needs"] = needs_of(said["needs"])
+    if isinstance(task, Handler) and not said.get("needs"):
+        said.setdefault("unique", task.unique)
     if "delay" in said:
         seconds = seconds_of(said.pop("delay"))
         said["delay_seconds"] = None if seconds is None else float(seconds)

@@ -30,6 +30,7 @@ from grns.errors import (
 from grns.model.json import Limits
 from grns.model.submission import Failures, Need, Submission
 from grns.model.task import TERMINAL, Task, TaskStatus
+from grns.model.unique import Unique
 from grns.nats import JetStream
 from grns.outbox.events import LogEvent, history
 from grns.postgres.batch import Batch
@@ -113,6 +114,7 @@ class Client(OperatorMethods, SubscriberMethods):
         needs: Sequence[TaskHandle[Any] | Need | str] = (),
         required: int | None = None,
         idempotency_key: str | None = None,
+        unique: Unique | None = None,
         trace_id: str | None = None,
         causation_id: UUID | None = None,
         connection: Any = None,
@@ -131,6 +133,7 @@ class Client(OperatorMethods, SubscriberMethods):
         needs: Sequence[TaskHandle[Any] | Need | str] = (),
         required: int | None = None,
         idempotency_key: str | None = None,
+        unique: Unique | None = None,
         trace_id: str | None = None,
         causation_id: UUID | None = None,
         connection: Any = None,
@@ -154,6 +157,8 @@ class Client(OperatorMethods, SubscriberMethods):
                 succeed, unless you say otherwise; once that cannot happen any more, the task is cancelled.
             required: how many of `needs` must end as they should. Defaults to all.
             idempotency_key: 1 to 255 printable ASCII characters. The same key returns the existing task.
+            unique: `grns.Unique(...)`: merge this submission into a task that waits or runs. Defaults to the
+                handler's setting.
             trace_id: trace of the task. Defaults to the active OpenTelemetry trace, or a new one.
             causation_id: id of the message that caused the task.
             connection: asyncpg connection, or SQLAlchemy `AsyncSession` or `AsyncConnection`. The task
@@ -164,7 +169,8 @@ class Client(OperatorMethods, SubscriberMethods):
 
         Raises:
             InvalidInputError: an argument is invalid; nothing was created.
-            ConflictError: the idempotency key belongs to a task with another type or payload.
+            ConflictError: the idempotency key belongs to a task with another type or payload, or `unique`
+                refuses it.
             UnavailableError: Postgres cannot be reached; nothing was created.
             OutcomeUnknownError: the task may exist; submit again with the same idempotency key.
 

@@ -138,7 +138,9 @@ class WorkflowMethods:
         """
         if len(self._prepared) == MOST_TASKS:
             raise InvalidInputError("bad_submission", f"a workflow has at most {MOST_TASKS:,} tasks")
-        fields = {"task": task, "payload": payload, "needs": needs, "required": required, **options}
+        fields = {
+            "task": task, "payload": payload, "needs": needs, "required": required, "unique": None, **options,
+        }  # fmt: skip
         prepared = numbered_after(self._reader.prepare(fields), self._latest)
         task_type = prepared.submission.task_type
         self._counts[task_type] += 1

@@ -24,6 +24,7 @@ from grns.model import subjects
 from grns.model.envelope import Instant, MessageId, TraceId, first_problem
 from grns.model.json import Limits, dumps, merge_patch
 from grns.model.task import Task
+from grns.model.unique import Uniqueness
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600.0
 MAX_ATTEMPTS_LIMIT = 1000
@@ -141,7 +142,8 @@ class Submission(BaseModel):
     """The fields of a task to create. `max_attempts` None leaves it to the handler.
 
     `run_at` in the past queues the task at once. A task with `needs` waits for the tasks that it needs, by
-    their ids; `required` is how many of them must end as they should, and defaults to all.
+    their ids; `required` is how many of them must end as they should, and defaults to all. With `unique`
+    it may be merged into a task that waits or runs.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -159,12 +161,20 @@ class Submission(BaseModel):
     workspace: Token = subjects.DEFAULT_WORKSPACE
     needs: Annotated[tuple[Need, ...], Field(max_length=MOST_NEEDS)] = ()
     required: Annotated[int, Field(ge=1, strict=True)] | None = None
+    unique: Uniqueness | None = None
 
     @field_validator("required")
     @classmethod
     def _possible(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and value > len(info.data.get("needs", ())):
             raise ValueError("more than there are needs")
+        return value
+
+    @field_validator("unique")
+    @classmethod
+    def _has_key(cls, value: Uniqueness | None, info: ValidationInfo) -> Uniqueness | None:
+        if value is not None and not value.is_in(info.data.get("payload", {})):
+            raise ValueError(f"the payload has no value at {value.key}")
         return value
 
     @field_validator("run_at")
@@ -175,11 +185,28 @@ class Submission(BaseModel):
         return value
 
     @property
+    def first_delay(self) -> float:
+        """How long the task waits, unless it has a `run_at`: its delay, or that of its `unique`."""
+        if self.unique is None or self.run_at is not None:
+            return self.delay_seconds
+        return self.delay_seconds or self.unique.debounce_seconds or 0.0
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it may have to wait for another transaction that submits the same."""
+        return self.idempotency_key is not None or self.unique is not None
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether it is refused if its unique key has a task."""
+        return self.unique is not None and self.unique.on_conflict == "refuse"
+
+    @property
     def is_delayed(self) -> bool:
         """Whether the task waits before it is queued, by this machine's clock."""
         if self.needs:
             return True
-        return self.delay_seconds > 0 or (self.run_at is not None and self.run_at > datetime.now(UTC))
+        return self.first_delay > 0 or (self.run_at is not None and self.run_at > datetime.now(UTC))
 
 
 def submission(**fields: Any) -> Submission:

@@ -18,6 +18,7 @@ from grns.errors import ConflictError, OutcomeUnknownError
 from grns.model.actor import check as check_actor
 from grns.model.submission import Failures, Need, Submission
 from grns.model.task import Task
+from grns.model.unique import Unique
 from grns.outbox.events import LogEvent
 from grns.settings import load
 from grns.sync.background import Background, BackgroundClosedError
@@ -96,6 +97,7 @@ class SyncClient(SyncOperatorMethods):
         needs: Sequence[SyncTaskHandle[Any] | Need | str] = (),
         required: int | None = None,
         idempotency_key: str | None = None,
+        unique: Unique | None = None,
         trace_id: str | None = None,
         causation_id: UUID | None = None,
         connection: Any = None,
@@ -114,6 +116,7 @@ class SyncClient(SyncOperatorMethods):
         needs: Sequence[SyncTaskHandle[Any] | Need | str] = (),
         required: int | None = None,
         idempotency_key: str | None = None,
+        unique: Unique | None = None,
         trace_id: str | None = None,
         causation_id: UUID | None = None,
         connection: Any = None,

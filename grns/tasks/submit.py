@@ -94,7 +94,7 @@ class Preparer:
                 if type(payload) is dict:
                     return _prepared(said, payload, self._limits)
         said = self._read(fields)
-        if key is not None and len(self._known) < _MOST_KNOWN:
+        if key is not None and said.unique is None and len(self._known) < _MOST_KNOWN:
             self._known[key] = said
         return prepare(said, self._limits)
 
@@ -120,7 +120,7 @@ def columns(batch: Sequence[Prepared], actor: str | None = None, *, wakes: bool 
         _one_if_alike([one.agent_type for one in said]),
         _one_if_alike([one.priority for one in said]),
         [prepared.payload for prepared in batch],
-        _none_if_unsaid([one.delay_seconds for one in said]),
+        _none_if_unsaid([one.first_delay for one in said]),
         _none_if_unsaid([one.max_attempts for one in said]),
         _none_if_unsaid([one.idempotency_key for one in said]),
         [prepared.trace_id for prepared in batch],
@@ -128,6 +128,7 @@ def columns(batch: Sequence[Prepared], actor: str | None = None, *, wakes: bool 
         actor,
         _none_if_unsaid([one.run_at for one in said]),
         wakes,
+        _none_if_unsaid([one.unique and one.unique.text() for one in said]),
     )
 
 
@@ -164,6 +165,10 @@ def call(
     """
     if workflow is None and not any(one.submission.needs for one in batch):
         return "submit_tasks", columns(batch, actor, wakes=wakes)
+    if any(one.submission.unique for one in batch):
+        raise InvalidInputError(
+            "bad_submission", "unique: tasks of workflows, and those that need others, are never merged"
+        )
     if len({one.submission.workspace for one in batch}) > 1:
         raise InvalidInputError(
             "bad_submission",
@@ -212,6 +217,8 @@ def _answer(prepared: Prepared, row: Any) -> Submitted | ConflictError:
         return ConflictError(
             f"idempotency_key {key!r} is taken by a task that this transaction cannot see; try again"
         )
+    if not row["same"] and prepared.submission.is_refusing:
+        return ConflictError(f"task {row['task_id']} has the same unique key")
     if not row["same"]:
         return ConflictError(
             f"idempotency_key {key!r} belongs to task {row['task_id']}, which is another one"
@@ -235,7 +242,7 @@ class Submissions:
         if prepared.submission.needs:
             (answer,) = await self.submit_many([prepared])
         else:
-            batch = self._batch if prepared.submission.idempotency_key is None else self._keyed
+            batch = self._keyed if prepared.submission.has_key else self._batch
             answer = await batch.ask(prepared)
         if isinstance(answer, GrnsError):
             raise answer

@@ -68,10 +68,9 @@ class DeclaredLimit:
     def __post_init__(self) -> None:
         """Raise `InvalidInputError` if it cannot be a limit."""
         spec = limit_spec(agent_type="worker", **self.fields)
-        fields = self.handler.signature.payload_fields()
-        if spec.key_path and fields is not None and spec.key_path[0] not in fields:
+        if (field := self.handler.signature.lacks(spec.key)) is not None:
             raise InvalidInputError(
-                "bad_limit", f"key: the payload of {self.handler.task_type} has no field {spec.key_path[0]}"
+                "bad_limit", f"key: the payload of {self.handler.task_type} has no field {field}"
             )
 
 

@@ -15,6 +15,7 @@ from grns.model import subjects
 from grns.model.duration import seconds_of
 from grns.model.retry import Backoff
 from grns.model.submission import MAX_ATTEMPTS_LIMIT
+from grns.model.unique import Unique
 from grns.worker.signature import Signature
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class HandlerSettings:
     backoff: Backoff | None = None
     non_retryable: Errors = ()
     retryable: Errors | None = None
+    unique: Unique | None = None
 
     def over(self, outer: HandlerSettings) -> HandlerSettings:
         """Return these settings, completed by those of a pool around."""
@@ -74,6 +76,7 @@ class HandlerSettings:
             self.backoff or outer.backoff,
             (*outer.non_retryable, *self.non_retryable),
             outer.retryable if self.retryable is None else self.retryable,
+            self.unique,
         )
 
 
@@ -84,6 +87,7 @@ def checked_settings(
     backoff: Backoff | None = None,
     non_retryable: Errors = (),
     retryable: Errors | None = None,
+    unique: Unique | None = None,
     **unknown: Any,
 ) -> HandlerSettings:
     """Return settings. Raises InvalidInputError (`bad_handler`) that names the wrong one."""
@@ -96,12 +100,17 @@ def checked_settings(
             "bad_handler",
             f"backoff must be a grns.Backoff, such as grns.Backoff(base_seconds=5), not {backoff!r}",
         )
+    if unique is not None and not isinstance(unique, Unique):
+        raise InvalidInputError(
+            "bad_handler", f"unique must be a grns.Unique, such as grns.Unique('doc_id'), not {unique!r}"
+        )
     return HandlerSettings(
         _checked_attempts(max_attempts),
         _checked_timeout(timeout),
         backoff,
         _checked_errors("non_retryable", non_retryable),
         None if retryable is None else _checked_errors("retryable", retryable),
+        unique,
     )
 
 
@@ -145,6 +154,9 @@ class Handler(Generic[PayloadT, ResultT]):
             getattr(function, "__call__", None)  # noqa: B004  # of an object, whose class may define it
         )
         self.signature = Signature(function)
+        self.unique = settings.unique
+        if self.unique is not None and (field := self.signature.lacks(self.unique.key)) is not None:
+            raise InvalidInputError("bad_handler", f"unique: the payload of {task_type} has no field {field}")
         self._settings = settings
         self.settle()
 

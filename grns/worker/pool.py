@@ -177,6 +177,7 @@ class Pool:
             backoff: delays between attempts. Defaults to the pool's.
             non_retryable: exceptions that end the task as `failed`, besides the pool's.
             retryable: exceptions that are retried, and no others, instead of the pool's.
+            unique: `grns.Unique(...)`: submissions of this handler are merged into a task that waits or runs.
 
         Returns:
             The handler, which can be called as the function.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar, overload
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.retry import Backoff
+from grns.model.unique import Unique
 from grns.worker.context import Context
 from grns.worker.handler import Errors, Handler
 
@@ -67,6 +68,7 @@ class Registration:
         backoff: Backoff | None = None,
         non_retryable: Errors = (),
         retryable: Errors | None = None,
+        unique: Unique | None = None,
     ) -> Registration: ...
 
     def __call__(self, function: Any = None, /, **options: Any) -> Any:

@@ -108,6 +108,12 @@ class Signature:
         is_open = schema.get("additionalProperties", False) is not False
         return None if is_open or "properties" not in schema else set(schema["properties"])
 
+    def lacks(self, key: str | None) -> str | None:
+        """Return the field that a place in the payload (`customer.id`) begins with, if there is none such."""
+        fields = self.payload_fields()
+        first = None if key is None else key.partition(".")[0]
+        return None if fields is None or first in fields else first
+
     @property
     def has_dependencies(self) -> bool:
         """Whether something has to be resolved before the call."""

@@ -25,6 +25,7 @@ RUN_BY = {
     "frameworks.md": "tests/site/test_frameworks.py",
     "guarantees.md": "tests/site/test_programs.py",
     "limits.md": "tests/site/test_programs.py",
+    "unique.md": "tests/site/test_programs.py",
     "languages.md": "tests/site/test_programs.py",
     "migrate-celery.md": "tests/process/test_pytest_plugin.py",
     "metrics.md": "tests/site/test_services.py",

@@ -165,6 +165,15 @@ async def test_limits(fleet: Fleet, database: Database, broker: LocalNats, tmp_p
         assert await declared()
 
 
+async def test_unique_tasks(
+    fleet: Fleet, database: Database, in_environment: None, tmp_path: Path
+) -> None:
+    _, save = written("unique.md", tmp_path)
+    fleet.start("server")
+    fleet.start("worker", "start", "search:pool", PYTHONPATH=str(tmp_path))
+    assert (await program(save)).splitlines() == ["False True", "final"]
+
+
 async def test_what_is_submitted(bakery: Path, database: Database, database_url: str) -> None:
     for path in written("submit.md", bakery):
         printed = await program(path)

@@ -32,6 +32,14 @@ needs as (
 pauses as (
     delete from grns.task_pauses p where p.task_id = any(array(select g.id from gone g))
 ),
+keys as (
+    delete from grns.unique_keys k
+    where k.ctid = any(array(  -- a submission that has one locked gives it to its own task
+        select o.ctid from grns.unique_keys o
+        where o.task_id = any(array(select g.id from gone g))
+        for update skip locked
+    ))
+),
 waits as (
     delete from grns.waits w where w.task_id = any(array(select g.id from gone g))
 ),

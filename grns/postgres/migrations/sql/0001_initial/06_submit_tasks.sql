@@ -24,6 +24,131 @@ create function grns.new_task_id() returns text language sql volatile as $$
     from bits, generate_series(0, 25) as place
 $$;
 
+-- Unique tasks.
+-- The latest task of each key: what is submitted next is merged into it while it waits to begin, or has not ended.
+create table grns.unique_keys (
+    workspace text collate "C" not null,
+    key       text collate "C" not null,          -- pool/type, or pool/type:value
+    task_id   text collate "C" not null,
+    primary key (workspace, key)
+) with (fillfactor = 80);
+create index unique_keys_task on grns.unique_keys (task_id);
+
+-- Whether a value is an object as of grns/model/unique.py.
+create function grns.is_unique(rule jsonb) returns boolean language sql immutable as $$
+    select (jsonb_typeof(rule) = 'object'
+        and rule - array['key', 'during', 'on_conflict', 'debounce_seconds', 'debounce_max_seconds'] = '{}'
+        and coalesce(rule ->> 'key', 'k') ~ '^[^.]{1,64}(\.[^.]{1,64}){0,7}$'
+        and case jsonb_typeof(rule -> 'during')
+            when 'number' then (rule ->> 'during')::numeric between 0.001 and 31622400
+            else coalesce(rule ->> 'during', 'waiting') in ('waiting', 'unfinished')
+        end
+        and coalesce(rule ->> 'on_conflict', 'existing') in ('existing', 'refuse', 'replace')
+        and (coalesce(rule ->> 'on_conflict', '') <> 'replace' or coalesce(rule ->> 'during', 'waiting') = 'waiting')
+        and (num_nonnulls(rule ->> 'debounce_seconds', rule ->> 'debounce_max_seconds') = 0
+            or rule ->> 'on_conflict' = 'replace' and jsonb_typeof(rule -> 'debounce_seconds') = 'number'
+            and (rule ->> 'debounce_seconds')::numeric between 0.001 and 31622400
+            and coalesce(jsonb_typeof(rule -> 'debounce_max_seconds'), 'number') = 'number'
+            and coalesce((rule ->> 'debounce_max_seconds')::numeric, 31622400)
+                between (rule ->> 'debounce_seconds')::numeric and 31622400)) is true
+$$;
+
+-- Merges submissions into tasks that have their unique keys, and returns those, each with its task; `is_refused` if its
+-- rule says so. What is not returned is to be created, and its key is locked until the transaction ends: whoever
+-- submits the same one waits. A task that waits to begin is locked, too: what was committed with a merged submission is
+-- there when the task begins. Of several with one key in one call the first is created, or the last of those that
+-- replace.
+create function grns.merge_unique(
+    ids text[], workspaces text[], task_types text[], agent_types text[], payloads jsonb[], keys text[], traces text[],
+    uniques jsonb[], actor text
+) returns table (ordinal bigint, task_id text, trace_id text, is_refused boolean) language plpgsql as $$
+#variable_conflict use_column
+declare
+    one record;
+    latest text;
+    held grns.tasks;
+    is_held boolean;
+    clock timestamptz;
+    due timestamptz;
+begin
+    for one in
+        select n.workspace, n.key, array_agg(n.place order by n.is_replacing desc, n.order_) as places,
+            array_agg(n.rule order by n.is_replacing desc, n.order_) as rules
+        from (
+            select w.place, w.unique_ as rule, r.is_replacing, case when r.is_replacing then -w.place else w.place end as order_,
+                coalesce(w.workspace, workspaces[1]) as workspace,
+                coalesce(w.agent_type, agent_types[1]) || '/' || coalesce(w.task_type, task_types[1])
+                    || case when w.unique_ ->> 'key' is null then '' when octet_length(v.value) > 128 then ':md5-' || md5(v.value)
+                        else ':' || v.value end as key
+            from unnest(workspaces, task_types, agent_types, payloads, keys, uniques) with ordinality
+                as w (workspace, task_type, agent_type, payload, idempotency_key, unique_, place)
+            cross join lateral (select w.payload #>> string_to_array(w.unique_ ->> 'key', '.') as value) as v
+            cross join lateral (select w.unique_ ->> 'on_conflict' = 'replace' as is_replacing) as r
+            where w.unique_ is not null and (w.idempotency_key is null or not exists (
+                select from grns.tasks t
+                where t.workspace = coalesce(w.workspace, workspaces[1]) and t.idempotency_key = w.idempotency_key))
+        ) as n
+        group by n.workspace, n.key
+        order by n.workspace, n.key  -- keys are taken in one order, so that batches do not deadlock
+    loop
+        if one.key is null then
+            raise exception 'grns: unique: the payload has no value at %', one.rules[1] ->> 'key'
+                using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+        end if;
+        insert into grns.unique_keys as k (workspace, key, task_id) values (one.workspace, one.key, ids[one.places[1]])
+        on conflict (workspace, key) do update set task_id = k.task_id
+        returning k.task_id into latest;
+        is_held := false;
+        clock := clock_timestamp();
+        if latest = ids[one.places[1]] then
+            null;  -- a new key, or this submission again
+        elsif coalesce(one.rules[1] ->> 'during', 'waiting') = 'waiting' then
+            begin
+                select t.* into strict held from grns.tasks t
+                where t.id = latest and t.status in ('waiting', 'queued', 'retry_wait')
+                for no key update;
+                is_held := true;
+            exception when no_data_found then
+                null;  -- what has begun while this waited for its lock is not locked any more
+            end;
+        else
+            select t.* into held from grns.tasks t
+            where t.id = latest and case one.rules[1] ->> 'during'
+                when 'unfinished' then t.finished_at is null
+                else t.created_at > clock - (one.rules[1] ->> 'during')::double precision * interval '1 second' end;
+            is_held := found;
+        end if;
+        if not is_held then
+            update grns.unique_keys k set task_id = ids[one.places[1]]
+            where k.workspace = one.workspace and k.key = one.key and k.task_id <> ids[one.places[1]];
+        elsif one.rules[1] ->> 'on_conflict' = 'replace' then
+            due := case when held.waits_for = 'time' and one.rules[1] ? 'debounce_seconds' then greatest(held.next_attempt_at,
+                least(clock + (one.rules[1] ->> 'debounce_seconds')::double precision * interval '1 second',
+                    held.created_at + coalesce((one.rules[1] ->> 'debounce_max_seconds')::double precision,
+                        (one.rules[1] ->> 'debounce_seconds')::double precision * 10) * interval '1 second'))
+                else held.next_attempt_at end;
+            update grns.tasks t set payload = payloads[one.places[1]], next_attempt_at = due, updated_at = clock
+            where t.id = latest;
+            insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
+                actor, payload)
+            values (held.version, gen_random_uuid(), held.workspace, latest, 'evt.task.changed', held.attempt, null,
+                held.trace_id, held.last_message_id, actor,
+                json_build_object('task_id', latest, 'task_type', held.task_type, 'status', held.status,
+                    'fields', array_remove(array['payload', case when due <> held.next_attempt_at then 'next_attempt_at' end], null),
+                    'priority', held.priority, 'next_attempt_at', due, 'actor', actor, 'reason', 'a submission with its unique key',
+                    'before', jsonb_strip_nulls(jsonb_build_object(
+                        'next_attempt_at', case when due <> held.next_attempt_at then held.next_attempt_at end))
+                        || jsonb_build_object('payload', held.payload)));
+        end if;
+        return query
+        select p.place, case when is_held then latest else ids[one.places[1]] end,
+            case when is_held then held.trace_id else traces[one.places[1]] end, p.rule ->> 'on_conflict' = 'refuse'
+        from unnest(one.places, one.rules) with ordinality as p (place, rule, nth)
+        where is_held or p.nth > 1;
+    end loop;
+end
+$$;
+
 -- Creates tasks with their events and commands, and returns a row for each that it has not created: the task
 -- that has its idempotency key (or its id) already, null where that cannot be seen from this transaction;
 -- `same` says whether that one is of the same types and payload, `trace_id` is that one's own.
@@ -31,17 +156,20 @@ $$;
 -- else null. What would become part of a subject or of a message is checked here too, all rows at once: a regular
 -- expression for each row costs more than all the rest. `actor` is who asks, for all of them. What is `needy` waits for
 -- other tasks, whatever its delay: the caller writes which (see grns.submit_graph). A task that falls under limits waits
--- until it is admitted. `wakes` is for transactions that are not
+-- until it is admitted. `uniques` are rules as of grns.is_unique: what is merged into another task has a row, which is not
+-- `same` if the rule refuses it. `wakes` is for transactions that are not
 -- ours to commit: no process of grns can tell the relay of them.
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
     traces text[], causations uuid[], actor text default null, run_ats timestamptz[] default null,
-    needy boolean[] default null, wakes boolean default false
+    needy boolean[] default null, wakes boolean default false, uniques jsonb[] default null
 ) returns table (ordinal bigint, task_id text, same boolean, trace_id text) language plpgsql as $$
 #variable_conflict use_column
 declare
     made text[];
+    merged bigint[] := '{}';
+    answer record;
     names constant text[] := ids || workspaces || task_types || agent_types;
     events constant text := left(gen_random_uuid()::text, 28);
     -- One time for all rows of a call. Not now(), which is when the caller's transaction began, nor
@@ -59,6 +187,14 @@ begin
     then
         raise exception 'grns: a submission has a bad name, trace, priority, delay or number of attempts'
             using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    end if;
+    if cardinality(uniques) > 0 then
+        for answer in
+            select * from grns.merge_unique(ids, workspaces, task_types, agent_types, payloads, keys, traces, uniques, actor)
+        loop
+            merged := merged || answer.ordinal;
+            return query select answer.ordinal, answer.task_id, not answer.is_refused, answer.trace_id;
+        end loop;
     end if;
     with wanted as (
         select w.id, coalesce(w.workspace, workspaces[1]) as workspace,
@@ -85,6 +221,7 @@ begin
                     traces, causations, run_ats, needy) with ordinality
             as w (id, workspace, task_type, agent_type, priority, payload, delay, max_attempts, key,
                   trace_id, causation_id, run_at, is_needy, place)
+        where w.place <> all(merged)
     ),
     inserted as (
         insert into grns.tasks as t (id, workspace, task_type, agent_type, priority, payload, max_attempts,
@@ -132,7 +269,7 @@ begin
         perform grns.wake_relay();
     end if;
 
-    if cardinality(made) = cardinality(ids) then
+    if coalesce(cardinality(made), 0) + cardinality(merged) = cardinality(ids) then
         return;
     end if;
     -- A new statement, hence a new snapshot: it sees who took the key while the first one waited.
@@ -149,7 +286,7 @@ begin
         where o.workspace = coalesce(w.workspace, workspaces[1]) and o.idempotency_key = w.key and o.id <> w.id
             and not exists (select from grns.tasks s where s.id = w.id)
     ) as t on true
-    where w.id <> all(coalesce(made, '{}'));
+    where w.id <> all(coalesce(made, '{}')) and w.place <> all(merged);
 end
 $$;
 
@@ -228,7 +365,7 @@ create function grns.submit_task(
     task_type text, payload jsonb default '{}', agent_type text default 'worker', priority integer default 2,
     delay_seconds double precision default 0, max_attempts integer default null,
     idempotency_key text default null, trace_id text default null, causation_id uuid default null,
-    workspace text default 'default', run_at timestamptz default null
+    workspace text default 'default', run_at timestamptz default null, uniqueness jsonb default null
 ) returns text language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -247,6 +384,8 @@ begin
         when (delay_seconds between 0 and 31622400) is not true then 'delay_seconds is 0 to 366 days'
         when run_at is not null and delay_seconds > 0 then 'run_at: pass either a time or delay_seconds'
         when run_at > clock_timestamp() + interval '366 days' then 'run_at is at most 366 days from now'
+        when not grns.is_unique(uniqueness) then 'uniqueness is an object of key, during (waiting, unfinished or seconds), '
+            'on_conflict (existing, refuse, or replace with waiting), debounce_seconds and debounce_max_seconds (with replace)'
         when max_attempts not between 1 and 1000 then 'max_attempts is 1 to 1000'
         when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'
         when trace !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
@@ -258,14 +397,20 @@ begin
     perform grns.check_payload(payload);
     select * into answer from grns.submit_tasks(
         array[new_id], array[workspace], array[task_type], array[agent_type], array[priority::smallint],
-        array[payload], array[delay_seconds], array[max_attempts], array[idempotency_key],
+        array[payload],
+        array[case when run_at is null and delay_seconds = 0
+            then coalesce((uniqueness ->> 'debounce_seconds')::double precision, 0) else delay_seconds end],
+        array[max_attempts], array[idempotency_key],
         array[coalesce(trace, replace(gen_random_uuid()::text, '-', ''))], array[cause],
-        run_ats => array[run_at], wakes => true);
+        run_ats => array[run_at], wakes => true,
+        uniques => case when uniqueness is not null then array[uniqueness] end);
     if not found then
         return new_id;
     elsif answer.task_id is null then
         raise exception 'grns: idempotency_key % is taken by a task that this transaction cannot see', idempotency_key
             using errcode = 'serialization_failure';
+    elsif not answer.same and uniqueness ->> 'on_conflict' = 'refuse' then
+        raise exception 'grns: task % has the same unique key', answer.task_id using errcode = 'unique_violation';
     elsif not answer.same then
         raise exception 'grns: idempotency_key % belongs to task %, which is another one', idempotency_key,
             answer.task_id using errcode = 'unique_violation';
