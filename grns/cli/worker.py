@@ -155,6 +155,7 @@ def load_pool(target: str) -> Pool:
         )
     module_name, name = match[1], match[2] or "pool"
     pool = getattr(_import(module_name, target), name, None)
+    _check_django(target)
     module = sys.modules[module_name]
     if pool is None:
         raise SettingsError(f"{module_name} has no {name}; pools there: {_pools(module)}")
@@ -188,6 +189,14 @@ def _import(module_name: str, target: str) -> ModuleType:
             f"python manage.py grns_worker {target}" if is_django else f"python -c 'import {module_name}'"
         )
         raise broken from error
+
+
+def _check_django(target: str) -> None:
+    """Raise SettingsError if the pool has imported our integration of a Django that is not set up."""
+    if "grns.integrations.django" in sys.modules and not sys.modules["django.apps"].apps.ready:
+        unset = SettingsError(f"{target} uses Django, which is not set up here")
+        unset.add_note(f"python manage.py grns_worker {target}")
+        raise unset
 
 
 def _pools(module: ModuleType) -> str:

@@ -27,6 +27,21 @@ if TYPE_CHECKING:
 
 # Names of the wire that are others in Python.
 WIRE = {"task_type": "task", "agent_type": "pool", "delay_seconds": "delay"}
+_NAMES = Submission.model_fields.keys() - WIRE.keys() | set(WIRE.values())
+# Options of other frameworks, and what they are called here.
+_ELSEWHERE = {
+    "args": 'one object as the payload: submit(task, {"…": …})',
+    "kwargs": 'one object as the payload: submit(task, {"…": …})',
+    "eta": "run_at=, a time with its zone",
+    "countdown": "delay=, in seconds or as a timedelta",
+    "queue": "pool=",
+    "task_id": "idempotency_key=",
+    "link": "needs=[handle] with the next task",
+    "link_error": "needs=[grns.after(handle, 'failure')] with the next task",
+    "expires": "nothing: compare the time in the handler",
+    "max_retries": "max_attempts=, which counts the first one, too",
+    "headers": "trace_id=, or fields of the payload",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +80,9 @@ def submission_of(
     if isinstance(fields, Submission):
         return fields
     said = dict(_fields(fields))
+    for name in said.keys() - _NAMES:
+        raise InvalidInputError("bad_submission", f"{ascii(name)[1:-1][:100]}: {_instead(name)}")
     said["payload"] = payload_of(said)
-    for name in said.keys() & WIRE.keys():
-        raise InvalidInputError("bad_submission", f"{name}: call it {WIRE[name]!r} here")
     task = said.pop("task", None)
     said["task_type"], said["agent_type"] = _target(task, said.pop("pool", None))
     if "needs" in said:
@@ -87,6 +102,15 @@ def submission_of(
     except InvalidInputError as error:
         name, _, why = str(error).partition(": ")
         raise InvalidInputError(error.code, f"{WIRE.get(name, name)}: {why}") from error
+
+
+def _instead(name: str) -> str:
+    """Say what to pass instead of an argument that there is not."""
+    if name in WIRE:
+        return f"call it {WIRE[name]!r} here"
+    if name in _ELSEWHERE:
+        return f"pass {_ELSEWHERE[name]}"
+    return 'no such option; fields of the payload go into one object: submit(task, {"…": …})'
 
 
 def needs_of(needs: Any) -> tuple[Need, ...]:

@@ -313,8 +313,10 @@ class Client(OperatorMethods, SubscriberMethods):
                     seen = await self._look(task_id)
         if isinstance(seen, Task):
             return seen
-        why = "" if seen is None else f", as far as is known: {seen}"
-        raise WaitTimeoutError(f"task {task_id} has not ended within {timeout_seconds} s{why}") from seen
+        if isinstance(seen, UnavailableError):
+            why = f", as far as is known: {seen}"
+            raise WaitTimeoutError(f"task {task_id} has not ended within {timeout_seconds} s{why}") from seen
+        raise WaitTimeoutError(f"task {task_id} has not ended within {timeout_seconds} s: it is {seen}")
 
     async def cancel(self, task_id: str, *, reason: str | None = None) -> str:
         """Cancel a task.
@@ -375,13 +377,13 @@ class Client(OperatorMethods, SubscriberMethods):
         """Return the events of a task, in order."""
         return await history(self._database, known_id(task_id), self._workspace)
 
-    async def _look(self, task_id: str) -> Task | UnavailableError | None:
-        """Return the task if it has ended, None if not, or the error while Postgres is away."""
+    async def _look(self, task_id: str) -> Task | UnavailableError | str:
+        """Return the task if it has ended, its status if not, or the error while Postgres is away."""
         try:
             status = await self._statuses.ask(task_id)
             if status is None:
                 raise self._not_found(task_id)
-            return await self.get(task_id) if status in TERMINAL else None
+            return await self.get(task_id) if status in TERMINAL else str(status)
         except UnusableError:
             raise
         except UnavailableError as error:

@@ -84,6 +84,26 @@ class _AsyncOnly(AbstractAsyncContextManager[Transaction]):
         """Exist, so that `with` asks `__enter__`."""
 
 
+# What is called otherwise here than in other frameworks.
+_ELSEWHERE = {
+    "retry": "raise grns.Retry(after=…)",
+    "request": "ctx.id, ctx.attempt, ctx.task_type or ctx.payload",
+    "retries": "ctx.attempt, which begins with 1",
+    "update_state": "nothing: Postgres has the state of the task",
+    "logger": "ctx.log",
+    "session": "await tx.session() in ctx.transaction()",
+    "submit": "ctx.client.submit(…)",
+}
+
+
+def _check_async(name: str, instead: str) -> None:
+    """Raise InvalidInputError (`bad_handler`) in a thread without an event loop, such as a plain handler's."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidInputError("bad_handler", f"{name} is for `async def` handlers: {instead}") from None
+
+
 class Context:
     """One attempt of a task, as its handler sees it."""
 
@@ -186,9 +206,26 @@ class Context:
         if timeout_seconds is not None:
             self.deadline = datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=timeout_seconds)
 
+    if not TYPE_CHECKING:  # or a type checker would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is called otherwise here than in other frameworks."""
+            hint = _ELSEWHERE.get(name)
+            raise AttributeError(
+                f"the context has no {name!r}" + (f": write {hint}" if hint else ""), name=name, obj=self
+            )
+
     @property
     def client(self) -> Client:
-        """A client of the task's workspace. What it submits belongs to the trace of this task."""
+        """A client of the task's workspace, in an `async def` handler.
+
+        What it submits belongs to the trace of this task.
+
+        Raises:
+            InvalidInputError: `bad_handler`: the handler is a plain function, which needs a
+                `grns.sync.Client`.
+        """
+        _check_async("ctx.client", "in a plain one use a grns.sync.Client, such as that of your web process")
         if self._client is None:
             raise InvalidInputError("no_client", "pass a client to testing.context(client=...)")
         return self._client
@@ -204,12 +241,7 @@ class Context:
         Example:
             pages = (await ctx.results()).values()
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise InvalidInputError(
-                "bad_handler", "ctx.results() is for `async def` handlers: write `await ctx.results()` in one"
-            ) from None
+        _check_async("ctx.results()", "write `await ctx.results()` in one")
         return self._read_results()
 
     async def _read_results(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ _ELSEWHERE = {
 _OPTIONS_ELSEWHERE = {
     "bind": "a parameter `ctx: grns.Context` of the function",
     "max_retries": "max_attempts=, which counts the first one, too",
-    "autoretry_for": "nothing: every exception is retried but those of non_retryable=; or retryable=",
+    "autoretry_for": "retryable=(…); without it every exception is retried but those of non_retryable=",
     "retry_backoff": "backoff=grns.Backoff(…)",
     "default_retry_delay": "backoff=grns.Backoff(base_seconds=…)",
     "retry_kwargs": "max_attempts=, backoff=",

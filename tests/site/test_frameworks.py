@@ -96,17 +96,44 @@ print(app.test_client().post("/orders/7").json["receipt"])
 }
 
 
+async def test_the_tests_of_the_page_pass(database: Database, tmp_path: Path) -> None:
+    written("frameworks.md", tmp_path)
+    ran = await _run(["manage.py", "test"], environment_of(database, tmp_path), tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "Ran 1 test" in ran.stderr
+
+
+def environment_of(database: Database, directory: Path) -> dict[str, str]:
+    """Return the variables that the settings of the page read."""
+    place = make_url(database.url)
+    return {
+        "PGDATABASE": str(place.database), "PGUSER": str(place.username), "PGPASSWORD": str(place.password),
+        "PGHOST": str(place.host), "PGPORT": str(place.port), "PYTHONPATH": str(directory),
+        "GRNS_DATABASE_URL": database.url, "GRNS_NATS_URL": "nats://127.0.0.1:1",
+    }  # fmt: skip
+
+
+async def _run(
+    arguments: list[str], environment: dict[str, str], directory: Path
+) -> subprocess.CompletedProcess[str]:
+    return await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, *arguments],
+        env=os.environ | environment,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize("framework", ["script", *VISITS])
 async def test_the_application_of_the_page_gets_its_receipt(
     fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path, framework: str
 ) -> None:
     written("frameworks.md", tmp_path)
-    place = make_url(database.url)
-    environment = {
-        "PGDATABASE": str(place.database), "PGUSER": str(place.username), "PGPASSWORD": str(place.password),
-        "PGHOST": str(place.host), "PGPORT": str(place.port), "PYTHONPATH": str(tmp_path),
-        "GRNS_DATABASE_URL": database.url, "GRNS_NATS_URL": broker.url,
-    }  # fmt: skip
+    environment = environment_of(database, tmp_path) | {"GRNS_NATS_URL": broker.url}
     await fetch(database, "create table orders (id serial primary key)")
     fleet.start("server")
     if framework == "django":
@@ -119,16 +146,8 @@ async def test_the_application_of_the_page_gets_its_receipt(
         worker = fleet.start("worker", "start", "shop_tasks:pool", PYTHONPATH=str(tmp_path))
         await ready(database, worker)
     try:
-        ran = await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, *(["-c", VISITS[framework]] if framework in VISITS else ["program_0.py"])],
-            env=os.environ | environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        arguments = ["-c", VISITS[framework]] if framework in VISITS else ["program_0.py"]
+        ran = await _run(arguments, environment, tmp_path)
     finally:
         worker.terminate()
         worker.wait(30)

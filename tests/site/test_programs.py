@@ -165,9 +165,7 @@ async def test_limits(fleet: Fleet, database: Database, broker: LocalNats, tmp_p
         assert await declared()
 
 
-async def test_unique_tasks(
-    fleet: Fleet, database: Database, in_environment: None, tmp_path: Path
-) -> None:
+async def test_unique_tasks(fleet: Fleet, database: Database, in_environment: None, tmp_path: Path) -> None:
     _, save = written("unique.md", tmp_path)
     fleet.start("server")
     fleet.start("worker", "start", "search:pool", PYTHONPATH=str(tmp_path))
