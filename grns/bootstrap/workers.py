@@ -24,6 +24,7 @@ from grns.worker.poller import Poller
 from grns.worker.pool import Pool
 from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
+from grns.worker.steps import Steps, StepStore
 from grns.worker.worker import Worker
 
 
@@ -57,6 +58,7 @@ class _WorkerFactory:
         self.leases = LeaseManager(self.table, lease_seconds=settings.lease_seconds, emit=self.emit)
         self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch, keeping=self.leases)
         self.result_limits = settings.result_limits
+        self.steps = StepStore(database, batch_limit=settings.claim_batch)
         self.client = tools.client(app, database, transport, handlers_database, actor=self.claimant.agent_id)
         self.handlers = HandlerRunner(
             pool,
@@ -108,6 +110,7 @@ class _WorkerFactory:
             database=self.handlers_database,
             result_limits=self.result_limits,
             client=self.client,
+            steps=Steps(claim, self.steps, self.result_limits, is_first=claim.attempt == 1),
         )
 
     def heartbeat_process(self) -> HeartbeatProcess:

@@ -63,10 +63,14 @@ class TaskHandle(Generic[ResultT]):
         ended = await self.wait(timeout=timeout)
         if (error := _ERRORS.get(ended.status)) is not None:
             raise error(_how(ended), task=ended)
+        return self.read(ended.result)
+
+    def read(self, result: Any) -> ResultT:
+        """Return a result of the task, which is JSON, in the type that its handler is annotated with."""
         if self._result is None:
-            return cast("ResultT", ended.result)
+            return cast("ResultT", result)
         try:
-            return cast("ResultT", self._result.validate_python(ended.result))
+            return cast("ResultT", self._result.validate_python(result))
         except ValidationError as misfit:
             raise InvalidInputError(
                 "bad_result",

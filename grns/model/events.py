@@ -67,7 +67,8 @@ class TaskQueued(Payload):
 class TaskWaiting(Payload):
     """The task waits: for its time (`next_attempt_at`), for tasks that it needs, or until it is resumed.
 
-    After a redrive by an operation, a pause or a resume: by whom, why, and its previous failure.
+    After a redrive by an operation, a pause or a resume: by whom, why, and its previous failure. If its
+    handler asked for it: in which attempt and step.
     """
 
     task_id: TaskId
@@ -76,6 +77,8 @@ class TaskWaiting(Payload):
     priority: Annotated[int, Field(ge=0, le=3)]
     waits_for: Literal["time", "tasks", "limit", "pause"] = "time"
     next_attempt_at: Instant | None = None
+    attempt: Attempt | None = None
+    step: str | None = None
     reason: str | None = None
     actor: Actor | None = None
     fingerprint: str | None = None

@@ -16,8 +16,19 @@ class Verb(StrEnum):
     FAIL = "fail"
     RETRY = "retry"
     SNOOZE = "snooze"
+    SUSPEND = "suspend"
     CANCEL = "cancel"
     RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """What a handler waits for in a step: a time, or until `required` of some tasks have ended."""
+
+    step: str
+    seconds: float | None = None
+    needed: tuple[str, ...] | None = None
+    required: int | None = None
 
 
 @dataclass(slots=True)  # created for each task: frozen ones take five times as long
@@ -30,6 +41,7 @@ class Outcome:
     error_class: str | None = None
     fingerprint: str | None = None
     backoff_seconds: float = 0.0
+    suspension: Suspension | None = None
 
 
 @dataclass(slots=True)  # created for each task: frozen ones take five times as long

@@ -57,6 +57,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_WAITING, _CANCELLED, "follow", "evt.task.cancelled"),
     Transition(_CANCELLED, _WAITING, "follow", "evt.task.waiting"),  # a task that it needs was redriven
     Transition(_CANCELLED, _QUEUED, "follow", "evt.task.queued", command="needs_met"),
+    Transition(_RUNNING, _WAITING, "suspend", "evt.task.waiting"),  # for a time, or for tasks
     Transition(_WAITING, _WAITING, "promote", "evt.task.waiting"),  # for room in its limits, once it is due
     Transition(_RETRY_WAIT, _WAITING, "promote", "evt.task.waiting"),
     Transition(_WAITING, _QUEUED, "admit", "evt.task.queued", command="admitted"),

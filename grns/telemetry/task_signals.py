@@ -75,6 +75,17 @@ class AttemptSnoozed(Signal):
     seconds: float
 
 
+@signal("task_suspended")
+class AttemptSuspended(Signal):
+    """A handler sleeps, or waits for tasks: its task waits, and the attempt does not count."""
+
+    task_id: str
+    task_type: str
+    attempt: int
+    trace_id: str
+    step: str
+
+
 @signal("task_released")
 class AttemptReleased(Signal):
     task_id: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -19,6 +18,8 @@ from grns.postgres.database import Connection, Database, run
 from grns.telemetry import failpoint
 from grns.worker.finishes import Finish, finish_in
 from grns.worker.leases import Lease
+from grns.worker.step_methods import StepMethods, check_async
+from grns.worker.steps import Steps
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -96,15 +97,7 @@ _ELSEWHERE = {
 }
 
 
-def _check_async(name: str, instead: str) -> None:
-    """Raise InvalidInputError (`bad_handler`) in a thread without an event loop, such as a plain handler's."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise InvalidInputError("bad_handler", f"{name} is for `async def` handlers: {instead}") from None
-
-
-class Context:
+class Context(StepMethods):
     """One attempt of a task, as its handler sees it."""
 
     def __init__(
@@ -117,8 +110,10 @@ class Context:
         database: Database,
         result_limits: Limits,
         client: Client | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self._claim = claim
+        self._steps = steps
         self._lease = lease
         self._database = database
         self._result_limits = result_limits
@@ -225,7 +220,7 @@ class Context:
             InvalidInputError: `bad_handler`: the handler is a plain function, which needs a
                 `grns.sync.Client`.
         """
-        _check_async("ctx.client", "in a plain one use a grns.sync.Client, such as that of your web process")
+        check_async("ctx.client", "in a plain one use a grns.sync.Client, such as that of your web process")
         if self._client is None:
             raise InvalidInputError("no_client", "pass a client to testing.context(client=...)")
         return self._client
@@ -241,7 +236,7 @@ class Context:
         Example:
             pages = (await ctx.results()).values()
         """
-        _check_async("ctx.results()", "write `await ctx.results()` in one")
+        check_async("ctx.results()", "write `await ctx.results()` in one")
         return self._read_results()
 
     async def _read_results(self) -> dict[str, Any]:

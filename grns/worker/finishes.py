@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from grns.errors import ContendedError, LeaseLostError, OutcomeUnknownError, UnavailableError
-from grns.model.outcome import Claim, Finished, Outcome
+from grns.model.outcome import Claim, Finished, Outcome, Suspension
 from grns.model.task import random_uuid
 from grns.postgres.batch import Batch
 from grns.postgres.database import Connection, Database, Row, Session, run
@@ -46,6 +46,27 @@ class Finishes:
         """Return what an earlier finish with this event id wrote, or None. Write nothing."""
         rows = await self._read_back([finish])
         return _finished(rows[finish.event_id]) if rows else None
+
+    async def suspend(self, finish: Finish, suspension: Suspension) -> Finished:
+        """Let a task wait. `cancelled`: nothing was written, since a cancel was asked for."""
+        claim = finish.claim
+        if finish.is_unsure and (known := await self.read_back(finish)) is not None:
+            return known
+        try:
+            (row,) = await self._database.run(
+                "suspend", claim.id, claim.attempt, claim.lease_id, claim.workspace, finish.event_id,
+                claim.causation_id, suspension.step, suspension.seconds, suspension.needed,
+                suspension.required,
+            )  # fmt: skip
+        except OutcomeUnknownError:
+            finish.is_unsure = True
+            raise
+        verdict = row["verdict"]
+        if verdict == "locked":
+            raise ContendedError(f"task {claim.id} is locked by another transaction")
+        if verdict == "lost" and finish.is_unsure:
+            return await self.read_back(finish) or Finished(verdict)
+        return Finished(verdict)
 
     async def release(
         self,

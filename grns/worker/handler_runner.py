@@ -25,12 +25,19 @@ from grns.model.outcome import Claim, Outcome, Verb
 from grns.model.retry import Backoff, asked_seconds
 from grns.telemetry.log import redacted
 from grns.telemetry.signal import Emit
-from grns.telemetry.task_signals import AttemptFailed, AttemptSnoozed, HandlerOverran, RetryRequested
+from grns.telemetry.task_signals import (
+    AttemptFailed,
+    AttemptSnoozed,
+    AttemptSuspended,
+    HandlerOverran,
+    RetryRequested,
+)
 from grns.worker.context import Context
 from grns.worker.handler import Handler
 from grns.worker.hooks import AttemptEnd
 from grns.worker.leases import Lease
 from grns.worker.pool import Pool
+from grns.worker.steps import Suspended
 
 _log = structlog.get_logger()
 
@@ -238,10 +245,17 @@ class HandlerRunner:
         """Turn what a handler raised into an outcome."""
         if error is context.outage:
             return Outcome(Verb.RELEASE)
-        if lease.ended in _STOPPED and not isinstance(error, (TaskSignal, LeaseLostError)):
+        if lease.ended in _STOPPED and not isinstance(error, (TaskSignal, LeaseLostError, Suspended)):
             return Outcome(_STOPPED[lease.ended])  # whatever its cleaning up raised
         if isinstance(error, LeaseLostError):
             lease.end("lost")
+        if isinstance(error, Suspended):
+            self._emit(
+                AttemptSuspended(
+                    claim.id, claim.task_type, claim.attempt, claim.trace_id, error.suspension.step
+                )
+            )
+            return Outcome(Verb.SUSPEND, suspension=error.suspension)
         if isinstance(error, Snooze) and (seconds := asked_seconds(error.after)) is not None:
             self._emit(AttemptSnoozed(claim.id, claim.task_type, claim.attempt, claim.trace_id, seconds))
             return Outcome(Verb.SNOOZE, backoff_seconds=seconds)
@@ -280,7 +294,7 @@ def _alone(error: BaseException, handler: AnyHandler) -> BaseException:
     inner = error
     while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
         inner = inner.exceptions[0]
-    decides = isinstance(inner, (TaskSignal, LeaseLostError))
+    decides = isinstance(inner, (TaskSignal, LeaseLostError, Suspended))
     return inner if decides or is_final(inner, handler) != is_final(error, handler) else error
 
 

@@ -32,6 +32,9 @@ needs as (
 pauses as (
     delete from grns.task_pauses p where p.task_id = any(array(select g.id from gone g))
 ),
+steps as (
+    delete from grns.steps s where s.task_id = any(array(select g.id from gone g))
+),
 keys as (
     delete from grns.unique_keys k
     where k.ctid = any(array(  -- a submission that has one locked gives it to its own task

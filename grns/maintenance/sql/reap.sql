@@ -1,4 +1,5 @@
--- Takes tasks back whose lease is over: queued again, or dead where the attempts are spent.
+-- Takes tasks back whose lease is over: queued again, or dead where the attempts are spent. An attempt that has recorded a step
+-- does not count.
 -- Where the server slept since a reaper ticked, workers had no time to renew: nothing is taken then, nor during a hold.
 -- $1 how many at most, $2 how far back to look, in seconds (null: everywhere)
 with locked as (
@@ -6,10 +7,11 @@ with locked as (
         gen_random_uuid() as event_id,
         case
             when t.cancel_requested_at is not null then 'cancelled'
-            when t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'
-            else 'queued'
-        end as target
+            when s.is_spared or t.attempt - t.uncounted_attempts < t.attempt_limit then 'queued'
+            else 'dead'
+        end as target, s.is_spared
     from grns.tasks t
+    cross join lateral (select grns.has_recorded(t.id, t.attempt) as is_spared) as s
     where t.lease_until is not null and t.lease_until < now()
         and t.lease_until >= coalesce(now() - $2::double precision * interval '1 second', '-infinity') and t.status = 'running'
         and (select coalesce(r.hold_until <= now(), true) and coalesce(r.reap_until > now(), true)
@@ -23,6 +25,7 @@ reaped as (
     set status = l.target, owner_agent_id = null, lease_id = null, lease_until = null, next_attempt_at = null,
         queued_at = case l.target when 'queued' then now() end,
         queued_reason = case l.target when 'queued' then 'lease_expired' else t.queued_reason end,
+        uncounted_attempts = t.uncounted_attempts + (l.target = 'queued' and l.is_spared)::integer,
         last_error = case l.target when 'cancelled' then t.last_error else
             jsonb_build_object('class', 'lease_expired', 'message', 'the worker ' || l.agent_id || ' did not renew its lease')
             end,

@@ -4,7 +4,7 @@
 -- $7 errors (may have a `traceback`: it is stored apart, and events are without it), $8 error classes,
 -- $9 fingerprints, $10 backoffs in seconds, $11 causation_ids, $12 workspaces
 -- JSON is sent as text: the connection may be a handler's, who has taught it to encode values.
--- A snoozed attempt does not count, however many there were.
+-- A snoozed attempt does not count, however many there were; nor does one that has recorded a step and is retried.
 -- A result of up to 4096 bytes is in the event, too, as the text that came; null is left out.
 -- The time is the statement's: in a handler's transaction, now() is when the handler opened it.
 with wanted as (
@@ -17,16 +17,19 @@ with wanted as (
 locked as (
     select t.id, t.ctid as place, w.event_id, w.result, w.error, w.error_class, w.fingerprint, w.backoff,
         w.causation_id, t.owner_agent_id as agent_id,
-        w.verb = 'snooze' and t.cancel_requested_at is null as is_snoozed,
+        w.verb = 'snooze' and t.cancel_requested_at is null as is_snoozed, s.is_spared,
         case
             when w.verb = 'succeed' then 'succeeded'
             when w.verb = 'fail' then 'failed'
             when t.cancel_requested_at is not null then 'cancelled'
-            when w.verb <> 'snooze' and t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'
+            when w.verb <> 'snooze' and not s.is_spared and t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'
             else 'retry_wait'
         end as target
     from wanted w
     join grns.tasks t on t.id = w.id
+    cross join lateral (
+        select case when w.verb = 'retry' then grns.has_recorded(t.id, t.attempt) else false end as is_spared
+    ) as s
     where t.attempt = w.attempt and t.lease_id = w.lease_id and t.workspace = w.workspace
         and t.status = 'running'
     order by t.id
@@ -37,7 +40,7 @@ finished as (
     set status = l.target, owner_agent_id = null, lease_id = null, lease_until = null,
         next_attempt_at = case l.target when 'retry_wait'
             then statement_timestamp() + l.backoff * interval '1 second' end,
-        uncounted_attempts = t.uncounted_attempts + l.is_snoozed::integer,
+        uncounted_attempts = t.uncounted_attempts + (l.is_snoozed or l.is_spared)::integer,
         result = case l.target when 'succeeded' then l.result::jsonb end,
         result_ref = case l.target when 'succeeded' then 'db://tasks/' || t.id end,
         last_error = coalesce(l.error - 'traceback', t.last_error),

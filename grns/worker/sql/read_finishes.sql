@@ -5,6 +5,7 @@ select w.event_id,
         when 'evt.task.completed' then 'succeeded'
         when 'evt.task.retry_scheduled' then 'retry_wait'
         when 'evt.task.snoozed' then 'retry_wait'
+        when 'evt.task.waiting' then 'waiting'
         else substr(e.kind, length('evt.task.') + 1)
     end as verdict,
     null::double precision as total_seconds

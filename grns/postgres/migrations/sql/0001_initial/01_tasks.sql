@@ -122,5 +122,5 @@ create trigger tasks_transition after update of status on grns.tasks for each ro
         'retry_wait>queued', 'running>failed', 'running>dead', 'running>queued', 'queued>cancelled',
         'retry_wait>cancelled', 'waiting>cancelled', 'running>cancelled', 'dead>queued', 'failed>queued',
         'cancelled>queued', 'cancelled>waiting', 'dead>waiting', 'failed>waiting', 'queued>waiting',
-        'retry_wait>waiting'))
+        'retry_wait>waiting', 'running>waiting'))
     execute function grns.refuse_transition();

@@ -384,7 +384,7 @@ begin
         when (delay_seconds between 0 and 31622400) is not true then 'delay_seconds is 0 to 366 days'
         when run_at is not null and delay_seconds > 0 then 'run_at: pass either a time or delay_seconds'
         when run_at > clock_timestamp() + interval '366 days' then 'run_at is at most 366 days from now'
-        when not grns.is_unique(uniqueness) then 'uniqueness is an object of key, during (waiting, unfinished or seconds), '
+        when uniqueness is not null and not grns.is_unique(uniqueness) then 'uniqueness is an object of key, during (waiting, unfinished or seconds), '
             'on_conflict (existing, refuse, or replace with waiting), debounce_seconds and debounce_max_seconds (with replace)'
         when max_attempts not between 1 and 1000 then 'max_attempts is 1 to 1000'
         when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'

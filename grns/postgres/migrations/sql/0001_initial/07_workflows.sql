@@ -112,6 +112,13 @@ create function grns.is_broken(outcome text, ended_as text) returns boolean lang
         or outcome = 'failure' and ended_as = 'deleted') is true
 $$;
 
+-- Undoes what the follower has read of a task that began to wait for others meanwhile: it reads the same again.
+create function grns.refuse_stale() returns boolean language plpgsql as $$
+begin
+    raise exception 'grns: a task began to wait meanwhile' using errcode = 'lock_not_available';
+end
+$$;
+
 -- How far the follower has read the log.
 create table grns.follow_cursor (
     id         integer primary key default 1 check (id = 1),

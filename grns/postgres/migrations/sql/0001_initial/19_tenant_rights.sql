@@ -19,6 +19,7 @@ insert into grns.tenant_rights (relation, rights) values
                  ' last_used_at), insert, update (revoked_at, revoked_by)'),
     ('saved_filters', 'select, insert, update, delete'),
     ('operations', 'select, insert, update'),
+    ('steps', 'select'),
     ('unique_keys', 'select, insert, update'),
     ('task_pauses', 'select, insert, update, delete'),
     ('pauses', 'select, insert, update, delete'),

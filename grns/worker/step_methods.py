@@ -1,0 +1,244 @@
+"""What a handler does once: its steps, sleeps, and the tasks that it submits and waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from grns.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    OutcomeUnknownError,
+    TaskEndedError,
+    UnavailableError,
+)
+from grns.model.duration import seconds_of
+from grns.model.json import loads_stored
+from grns.model.outcome import Claim, Suspension
+from grns.postgres.database import Connection, Database, Row, run
+from grns.worker.steps import StepRecorder, Steps, Suspended, adapter_of
+
+if TYPE_CHECKING:
+    from grns.client.client import Client
+    from grns.client.handle import TaskHandle
+    from grns.worker.handler import Handler
+
+MOST_CHILDREN = 10_000
+
+P = ParamSpec("P")
+StepT = TypeVar("StepT")
+ResultT = TypeVar("ResultT")
+
+
+def check_async(name: str, instead: str) -> None:
+    """Raise InvalidInputError (`bad_handler`) in a thread without an event loop, as of a plain handler."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidInputError("bad_handler", f"{name} is for `async def` handlers: {instead}") from None
+
+
+class StepMethods:
+    """The part of a `Context` that records what its handler has done."""
+
+    _claim: Claim
+    _database: Database
+    _steps: Steps | None
+    outage: UnavailableError | None
+    if TYPE_CHECKING:
+
+        @property
+        def client(self) -> Client: ...
+
+    async def step(
+        self, name: str, function: Callable[P, Awaitable[StepT]] | Callable[P, StepT], /,
+        *arguments: P.args, **named: P.kwargs,
+    ) -> StepT:  # fmt: skip
+        """Run a function once: its value is recorded, and later attempts of the task get that value.
+
+        An exception is not recorded: the next attempt runs the function again. An attempt that has recorded
+        a step does not count if it is retried. If the function is annotated with what it returns, pydantic
+        writes and reads the value; otherwise it is JSON. A plain function runs in a thread.
+
+        Args:
+            name: name of the step, 1 to 255 characters without `#`. A second step of the same name is
+                `name#2`, and so on: steps are found by their order. Steps that run side by side need names of
+                their own.
+            function: what to run. It may run twice if the worker dies before its value is recorded.
+            arguments, named: of the function.
+
+        Raises:
+            InvalidInputError: the name or the value cannot be recorded (`bad_step`), or the task has 10,000
+                steps (`too_many_steps`).
+            LeaseLostError: the lease is lost; nothing was recorded.
+
+        Example:
+            account = await ctx.step("create_account", create_account, user)
+        """
+        value: StepT = await self._own_steps("ctx.step()").run(name, function, arguments, named)
+        return value
+
+    async def step_transaction(
+        self, name: str, function: Callable[Concatenate[Connection, P], Awaitable[StepT]], /,
+        *arguments: P.args, **named: P.kwargs,
+    ) -> StepT:  # fmt: skip
+        """Run a function in a transaction that also records its value: both are committed, or neither.
+
+        Args:
+            name: as of `step`.
+            function: what to run: it gets an asyncpg connection in a transaction on the database of grns.
+            arguments, named: of the function, behind the connection.
+
+        Raises:
+            InvalidInputError, LeaseLostError: as of `step`.
+
+        Example:
+            async def pay(connection, order: int) -> int:
+                return await connection.fetchval("insert into payments values ($1) returning id", order)
+
+            payment = await ctx.step_transaction("pay", pay, order.number)
+        """
+        adapter = adapter_of(function)
+
+        async def write(recorder: StepRecorder) -> None:
+            async with self._opened() as connection:
+                value = await function(connection, *arguments, **named)
+                text = await recorder.record(connection, value, adapter)
+            recorder.committed(text)
+
+        value = await self._own_steps("ctx.step_transaction()").run_in(name, "step", write)
+        answer: StepT = value if adapter is None else adapter.validate_python(value)
+        return answer
+
+    async def sleep(self, duration: float | timedelta) -> None:
+        """Sleep, and give the slot to other tasks: the attempt ends here and does not count.
+
+        When the time has come, the handler runs again from its beginning: what it has done before belongs
+        into steps. A sleep of up to 2 seconds keeps the slot.
+
+        Args:
+            duration: seconds, or a `timedelta`; at most 366 days.
+
+        Raises:
+            InvalidInputError: `bad_step`: the duration is invalid.
+
+        Example:
+            await ctx.step("invite", send_invitation, user)
+            await ctx.sleep(timedelta(days=3))
+            await ctx.step("remind", send_reminder, user)
+        """
+        seconds = seconds_of(duration)
+        if seconds is None:
+            raise InvalidInputError("bad_step", f"sleep for seconds or a timedelta, not {duration!r}")
+        await self._own_steps("ctx.sleep()").sleep(seconds)
+
+    async def fan_out(
+        self,
+        name: str,
+        task: Handler[Any, ResultT] | str,
+        payloads: Iterable[Any],
+        /,
+        **options: Any,
+    ) -> list[TaskHandle[ResultT]]:
+        """Submit a task for each payload, once: a later attempt gets the same tasks.
+
+        Args:
+            name: as of `step`.
+            task: handler, or name of the task type.
+            payloads: one for each task, at most 10,000.
+            options: those of `Client.submit`, such as `pool`, which a name needs, and `priority`.
+
+        Returns:
+            A handle for each task, for `join`.
+
+        Raises:
+            InvalidInputError: as of `step` and of `Client.submit`; nothing was created.
+            LeaseLostError: as of `step`.
+
+        Example:
+            pages = await ctx.fan_out("pages", fetch_page, [{"url": url} for url in urls])
+            texts = await ctx.join(pages)
+        """
+        steps, client = self._own_steps("ctx.fan_out()"), self.client
+        submissions = [{"task": task, "payload": payload, "unique": None, **options} for payload in payloads]
+        if len(submissions) > MOST_CHILDREN:
+            raise InvalidInputError("bad_step", f"a fan-out has at most {MOST_CHILDREN:,} tasks")
+
+        async def write(recorder: StepRecorder) -> None:
+            async with self._opened() as connection:
+                made = []
+                for answer in await client.submit_many(submissions, connection=connection):
+                    if isinstance(answer, ConflictError):
+                        raise answer
+                    made.append(answer.id)
+                text = await recorder.record(connection, made)
+            recorder.committed(text)
+
+        ids = await steps.run_in(name, "fan_out", write)
+        handler = None if isinstance(task, str) else task
+        return [client.handle(task_id, handler) for task_id in ids]
+
+    async def join(
+        self, tasks: Sequence[TaskHandle[ResultT]], /, *, return_exceptions: bool = False
+    ) -> list[ResultT]:
+        """Wait until tasks have ended, and return their results in order.
+
+        While one of them has not ended, this task waits, and its slot is free: the attempt ends here and does
+        not count. Then the handler runs again from its beginning: what it has done before belongs into steps.
+
+        Args:
+            tasks: handles, such as those of `fan_out`.
+            return_exceptions: True to get an error in place of the result of a task that has not succeeded.
+
+        Raises:
+            TaskFailedError, TaskDeadError, TaskCancelledError: one of the tasks has not succeeded.
+
+        Example:
+            texts = await ctx.join(await ctx.fan_out("pages", fetch_page, payloads))
+        """
+        steps = self._own_steps("ctx.join()")
+        place = steps.waiting_place("join")
+        ids = [one.id for one in tasks]
+        rows = await self._database.run("read_joined", ids, self._claim.workspace)
+        found = {row["id"]: row for row in rows}
+        for task_id in ids:
+            if task_id not in found:
+                raise NotFoundError(f"there is no task {task_id} in workspace {self._claim.workspace}")
+        if open_ones := tuple(dict.fromkeys(one for one in ids if not found[one]["has_ended"])):
+            raise Suspended(Suspension(place, needed=open_ones, required=len(open_ones)))
+        return [await self._joined(one, found[one.id], return_exceptions) for one in tasks]
+
+    async def _joined(self, task: TaskHandle[Any], row: Row, returns_exceptions: bool) -> Any:
+        if row["has_succeeded"]:
+            return task.read(loads_stored(row["result"]))
+        try:
+            return await task.result(timeout=0)
+        except TaskEndedError as error:
+            if not returns_exceptions:
+                raise
+            return error
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Connection]:
+        """Open a transaction. If Postgres goes away, this attempt is given back, and does not count."""
+        try:
+            async with self._database.transaction() as connection:
+                await run(
+                    connection, "name_attempt", self._claim.trace_id, str(self._claim.causation_id or "")
+                )
+                yield connection
+        except OutcomeUnknownError:
+            raise  # it may have committed: the steps are read again
+        except UnavailableError as error:
+            self.outage = error
+            raise
+
+    def _own_steps(self, name: str) -> Steps:
+        check_async(name, f"write `await {name}` in one")
+        if self._steps is None:
+            raise InvalidInputError("no_steps", f"{name} needs a worker, or grns.testing")
+        return self._steps

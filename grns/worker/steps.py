@@ -1,0 +1,304 @@
+"""Steps: the parts of a handler that never run again once they are recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+
+from grns.errors import (
+    ContendedError,
+    InvalidInputError,
+    LeaseLostError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from grns.model.json import Limits, dumps, jsonable, loads_stored
+from grns.model.outcome import Claim, Suspension
+from grns.postgres.batch import Batch
+from grns.postgres.database import Connection, Database, run
+
+MOST_STEPS = 10_000
+MOST_BYTES = 32 * 1024 * 1024  # of all values of a task
+_LONGEST_NAME = 255
+_LONGEST_PAUSE_SECONDS = 1.0
+_LOCKED_PAUSE_SECONDS = 0.02
+_SHORT_SLEEP_SECONDS = 2.0
+_LONGEST_SLEEP_SECONDS = 366 * 86_400.0
+
+
+class Suspended(BaseException):
+    """Ends an attempt whose task waits. It is no Exception, so that handlers do not catch it by accident."""
+
+    def __init__(self, suspension: Suspension) -> None:
+        super().__init__(f"the task waits in its step {suspension.step}")
+        self.suspension = suspension
+
+
+class _NotRecordedError(Exception):
+    """The task is locked by another transaction, or the step has been recorded: look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """A step as it is recorded. `seconds` is how long a sleep has yet to last."""
+
+    name: str
+    kind: str
+    value: str
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """A step to record: its value as JSON."""
+
+    claim: Claim
+    name: str
+    kind: str
+    value: str
+
+
+class StepStore:
+    """Reads and records steps; callers that wait at the same time share one statement."""
+
+    def __init__(self, database: Database, *, batch_limit: int) -> None:
+        self._database = database
+        self._batch: Batch[NewStep, tuple[str, str | None]] = Batch(self._send, limit=batch_limit)
+
+    async def read(self, claim: Claim) -> list[RecordedStep]:
+        """Return the steps of a task."""
+        return await self._database.fetch(RecordedStep, "read_steps", claim.id, claim.workspace)
+
+    async def record(self, claim: Claim, name: str, kind: str, value: str) -> str:
+        """Record a step, and return the value that is kept: the first one.
+
+        Raises LeaseLostError if the attempt does not own its task any more.
+        """
+        verdict, kept = await self._batch.ask(NewStep(claim, name, kind, value))
+        if verdict == "lost":
+            raise _lost(claim)
+        if verdict != "recorded":
+            raise ContendedError(f"task {claim.id} is locked by another transaction")
+        return value if kept is None else kept
+
+    async def _send(self, steps: Sequence[NewStep]) -> list[tuple[str, str | None]]:
+        rows = await self._database.run("record_steps", *_columns(steps))
+        return [(row["verdict"], row["value"]) for row in rows]
+
+
+async def record_in(connection: Connection, step: NewStep) -> None:
+    """Record a step inside the caller's transaction; any error must undo that transaction.
+
+    Raises LeaseLostError if the attempt does not own its task any more.
+    """
+    (row,) = await run(connection, "record_steps", *_columns([step]))
+    if row["verdict"] == "lost":
+        raise _lost(step.claim)
+    if row["verdict"] != "recorded" or row["value"] is not None:
+        raise _NotRecordedError
+
+
+def _columns(steps: Sequence[NewStep]) -> tuple[Sequence[object], ...]:
+    return (
+        [one.claim.id for one in steps],
+        [one.claim.attempt for one in steps],
+        [one.claim.lease_id for one in steps],
+        [one.claim.workspace for one in steps],
+        [one.name for one in steps],
+        [one.kind for one in steps],
+        [one.value for one in steps],
+    )
+
+
+def _lost(claim: Claim) -> LeaseLostError:
+    return LeaseLostError(f"attempt {claim.attempt} of task {claim.id} does not own it any more")
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecorder:
+    """Records a step in a transaction. Once that has committed, pass the text to `committed`."""
+
+    steps: Steps
+    place: str
+    kind: str
+
+    async def record(
+        self, connection: Connection, value: Any, adapter: TypeAdapter[Any] | None = None
+    ) -> str:
+        """Record the value; LeaseLostError must undo the transaction."""
+        text = self.steps._text(self.place, adapter, value)
+        self.steps._admit(text)
+        await record_in(connection, NewStep(self.steps._claim, self.place, self.kind, text))
+        return text
+
+    def committed(self, text: str) -> None:
+        """Note that the transaction has committed."""
+        self.steps._note(RecordedStep(self.place, self.kind, text))
+
+
+class Steps:
+    """The steps of one attempt. They are read when the first one is asked for, unless there can be none."""
+
+    def __init__(self, claim: Claim, store: StepStore, limits: Limits, *, is_first: bool) -> None:
+        self._claim = claim
+        self._store = store
+        self._limits = limits
+        self._recorded: dict[str, RecordedStep] | None = {} if is_first else None
+        self._reading = asyncio.Lock()
+        self._bytes = 0
+        self._counts: Counter[str] = Counter()
+        self._running: set[str] = set()
+
+    async def run(
+        self, name: str, function: Callable[..., Any], arguments: Sequence[Any], named: dict[str, Any]
+    ) -> Any:
+        """Return the value of a step: the recorded one, or that of the function, which is recorded."""
+        place = self._place(name)
+        adapter = adapter_of(function)
+        self._running.add(name)
+        try:
+            found = await self._find(place, "step")
+            if found is None:
+                value = await _call(function, arguments, named)
+                text = self._text(place, adapter, value)
+                kept = await self._record(place, "step", text)
+                if kept == text and adapter is not None:
+                    return value
+                found = RecordedStep(place, "step", kept)
+            value = loads_stored(found.value)
+            return value if adapter is None else adapter.validate_python(value)
+        finally:
+            self._running.discard(name)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep. A long sleep ends the attempt, and the task waits: raises Suspended."""
+        if not 0 <= seconds <= _LONGEST_SLEEP_SECONDS:
+            raise InvalidInputError("bad_step", f"sleep 0 seconds to 366 days, not {seconds}")
+        place = self._place("sleep")
+        found = await self._find(place, "sleep")
+        if found is None and seconds <= _SHORT_SLEEP_SECONDS:
+            await asyncio.sleep(seconds)
+        elif found is None or (found.seconds or 0.0) > 0:
+            raise Suspended(Suspension(place, seconds=seconds))
+
+    async def run_in(self, name: str, kind: str, run: Callable[[StepRecorder], Awaitable[None]]) -> Any:
+        """Return the value of a step that is recorded in a transaction, which `run` opens.
+
+        It is given what records the value in that transaction. It is called again while Postgres is away or
+        its answer was lost: if it has committed before, the value is found.
+        """
+        place = self._place(name)
+        self._running.add(name)
+        try:
+            while (found := await self._find(place, kind)) is None:
+                try:
+                    await run(StepRecorder(self, place, kind))
+                except _NotRecordedError:
+                    await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
+                    self._recorded = None
+                except OutcomeUnknownError:
+                    self._recorded = None
+            return loads_stored(found.value)
+        finally:
+            self._running.discard(name)
+
+    def waiting_place(self, name: str) -> str:
+        """Return the name of a step in which the task waits for others. It is not recorded."""
+        return self._place(name)
+
+    def _place(self, name: str) -> str:
+        """Return the name under which a step is recorded: that of the second one is `name#2`."""
+        if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or "\x00" in name or "#" in name:
+            raise InvalidInputError(
+                "bad_step", f"the name of a step is text of 1 to {_LONGEST_NAME} characters without # and NUL"
+            )
+        if name in self._running:
+            raise InvalidInputError(
+                "bad_step",
+                f"the step {name!r} runs already: steps side by side need names of their own",
+            )
+        self._counts[name] += 1
+        count = self._counts[name]
+        return name if count == 1 else f"{name}#{count}"
+
+    async def _find(self, place: str, kind: str) -> RecordedStep | None:
+        if self._recorded is None:
+            async with self._reading:
+                if self._recorded is None:
+                    rows = await self._repeated(lambda: self._store.read(self._claim))
+                    self._recorded = {row.name: row for row in rows}
+                    self._bytes = sum(len(row.value) for row in rows)
+        found = self._recorded.get(place)
+        if found is not None and found.kind != kind:
+            raise InvalidInputError(
+                "bad_step",
+                f"the step {place!r} was recorded as a {found.kind}: give what is new another name",
+            )
+        return found
+
+    async def _record(self, place: str, kind: str, text: str) -> str:
+        self._admit(text)
+        kept: str = await self._repeated(lambda: self._store.record(self._claim, place, kind, text))
+        self._note(RecordedStep(place, kind, kept))
+        return kept
+
+    def _note(self, step: RecordedStep) -> None:
+        if self._recorded is not None:
+            self._recorded[step.name] = step
+
+    def _admit(self, text: str) -> None:
+        """Raise InvalidInputError if the task has as many steps, or bytes of values, as it may have."""
+        self._bytes += len(text)
+        if len(self._recorded or ()) >= MOST_STEPS or self._bytes > MOST_BYTES:
+            raise InvalidInputError(
+                "too_many_steps",
+                f"a task has at most {MOST_STEPS:,} steps, with {MOST_BYTES // 1024**2} MiB of values",
+            )
+
+    async def _repeated(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask until Postgres answers: to ask again does no harm, and the lease decides how long."""
+        pause = 0.02
+        while True:
+            try:
+                return await ask()
+            except UnavailableError:
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _text(self, place: str, adapter: TypeAdapter[Any] | None, value: Any) -> str:
+        try:
+            if adapter is not None:
+                value = adapter.dump_python(value, mode="json", by_alias=True)
+            return dumps(jsonable(value), self._limits)
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                "bad_step", f"the value of the step {place!r} cannot be stored: {error}"
+            ) from error
+
+
+async def _call(function: Callable[..., Any], arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+    """Call a function, in a thread if it is a plain one."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  # of an object, whose class may define it
+    ):
+        return await function(*arguments, **named)
+    value = await asyncio.to_thread(function, *arguments, **named)
+    return await value if inspect.isawaitable(value) else value
+
+
+def adapter_of(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
+    """Return what reads and writes the value, by the annotation of the function; None if it has none."""
+    try:
+        annotation = inspect.signature(function, eval_str=True).return_annotation
+        if annotation in (inspect.Signature.empty, Any, None):
+            return None
+        return TypeAdapter(annotation)
+    except (NameError, TypeError, ValueError, PydanticSchemaGenerationError, PydanticUserError):
+        return None
