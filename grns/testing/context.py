@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from functools import wraps
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from grns.client.client import Client
-from grns.errors import InvalidInputError
+from grns.client.handle import TaskHandle
+from grns.errors import InvalidInputError, TaskEndedError
 from grns.model.json import Limits, dumps
 from grns.model.outcome import Claim, Finished
 from grns.worker.context import Context, Transaction
 from grns.worker.handler import Handler
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease
+from grns.worker.steps import RecordedStep, Steps, StepStore
 
 PayloadT = TypeVar("PayloadT")
 ResultT = TypeVar("ResultT")
@@ -36,6 +40,7 @@ class LocalContext(Context):
         connection: Any = None,
         client: Client | None = None,
         results: Mapping[str, Any] | None = None,
+        steps: dict[str, Any] | None = None,
     ) -> None:
         self._local_lease = Lease(claim, 0, 1)
         super().__init__(
@@ -46,6 +51,7 @@ class LocalContext(Context):
             database=None,  # type: ignore[arg-type]  # `transaction` does without
             result_limits=Limits(),
             client=client,
+            steps=Steps(claim, LocalStepStore(steps), Limits(), is_first=False),
         )
         self.state = state
         self.result: Any = None
@@ -56,6 +62,47 @@ class LocalContext(Context):
         """Return the results that the test passed."""
         return dict(self._results)
 
+    async def step_transaction(
+        self, name: str, function: Callable[..., Awaitable[Any]], /, *arguments: Any, **named: Any
+    ) -> Any:
+        """Run a step in a transaction on the test's connection. InvalidInputError if the test passed none."""
+
+        @wraps(function)
+        async def call() -> Any:
+            connection = self._own_connection("ctx.step_transaction()")
+            async with connection.transaction():
+                return await function(connection, *arguments, **named)
+
+        return await self.step(name, call)
+
+    async def sleep(self, duration: float | timedelta) -> None:
+        """Return at once."""
+
+    async def fan_out(
+        self, name: str, task: Any, payloads: Iterable[Any], /, **options: Any
+    ) -> list[TaskHandle[Any]]:
+        """Submit a task for each payload to the test's client, such as that of `grns.testing.eager()`."""
+
+        async def submit() -> list[str]:
+            return [(await self.client.submit(task, payload, **options)).id for payload in payloads]
+
+        handler = None if isinstance(task, str) else task
+        return [self.client.handle(task_id, handler) for task_id in await self.step(name, submit)]
+
+    async def join(
+        self, tasks: Sequence[TaskHandle[Any]], /, *, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Return the results of tasks, which have run when they were submitted."""
+        found: list[Any] = []
+        for task in tasks:
+            try:
+                found.append(await task.result(timeout=0))
+            except TaskEndedError as error:
+                if not return_exceptions:
+                    raise
+                found.append(error)
+        return found
+
     def stop(self, reason: str = "cancelled") -> None:
         """Ask the attempt to stop: `ctx.should_stop` is true, and `ctx.stop_reason` is the reason."""
         self._local_lease.end(reason)
@@ -63,20 +110,39 @@ class LocalContext(Context):
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Transaction]:
         """Open a transaction on the test's connection. Raises InvalidInputError if the test passed none."""
-        if self._connection is None:
-            raise InvalidInputError(
-                "no_connection", "ctx.transaction() needs a connection: pass connection= to grns.testing"
-            )
+        connection = self._own_connection("ctx.transaction()")
         self._enter_transaction()
         try:
-            async with self._connection.transaction():
+            async with connection.transaction():
                 async with AsyncExitStack() as resources:
-                    transaction = Transaction(self._connection, resources)
+                    transaction = Transaction(connection, resources)
                     yield transaction
                 dumps(transaction.result, self._result_limits)
         finally:
             self._is_in_transaction = False
         self.finished, self.result = Finished("succeeded"), transaction.result
+
+    def _own_connection(self, name: str) -> Any:
+        if self._connection is None:
+            raise InvalidInputError(
+                "no_connection", f"{name} needs a connection: pass connection= to grns.testing"
+            )
+        return self._connection
+
+
+class LocalStepStore(StepStore):
+    """Steps without a server: by name, with their values."""
+
+    def __init__(self, recorded: dict[str, Any] | None) -> None:
+        self.recorded = {} if recorded is None else recorded
+
+    async def read(self, claim: Claim) -> list[RecordedStep]:
+        """Return the steps."""
+        return [RecordedStep(name, "step", json.dumps(value)) for name, value in self.recorded.items()]
+
+    async def record(self, claim: Claim, name: str, kind: str, value: str) -> str:
+        """Record a step, and return its value."""
+        return json.dumps(self.recorded.setdefault(name, json.loads(value)))
 
 
 def context(
@@ -89,6 +155,7 @@ def context(
     connection: Any = None,
     client: Client | None = None,
     results: Mapping[str, Any] | None = None,
+    steps: dict[str, Any] | None = None,
 ) -> LocalContext:
     """Return a context with which a test calls a handler.
 
@@ -101,6 +168,7 @@ def context(
         connection: asyncpg connection for `ctx.transaction()`.
         client: what `ctx.client` returns, such as that of `grns.testing.eager()`.
         results: what `ctx.results()` returns.
+        steps: values of the steps that earlier attempts have recorded, by name; those of this one are added.
 
     Example:
         ctx = grns.testing.context(attempt=3)
@@ -108,7 +176,9 @@ def context(
     """
     text = dumps({} if payload is None else payload, Limits())
     claim = forged(task_type, text, attempt, max_attempts)
-    return LocalContext(claim, state=state, connection=connection, client=client, results=results)
+    return LocalContext(
+        claim, state=state, connection=connection, client=client, results=results, steps=steps
+    )
 
 
 async def run(
@@ -121,12 +191,13 @@ async def run(
     connection: Any = None,
     client: Client | None = None,
     results: Mapping[str, Any] | None = None,
+    steps: dict[str, Any] | None = None,
 ) -> ResultT:
     """Run one attempt of a task as a worker does, and return its result.
 
     The payload is validated and becomes JSON on the way, dependencies are resolved, and the result becomes
     JSON and is validated. The lifespan of the pool is entered unless you pass a `state`;
-    `connection`, `client` and `results` are those of `context`.
+    `connection`, `client`, `results` and `steps` are those of `context`.
 
     Raises:
         InvalidInputError: the payload does not fit the handler.
@@ -137,7 +208,7 @@ async def run(
     """
     text = dumps(handler.signature.payload_text(payload), Limits())
     claim = forged(handler.task_type, text, attempt, max_attempts or handler.max_attempts or 3)
-    local = LocalContext(claim, connection=connection, client=client, results=results)
+    local = LocalContext(claim, connection=connection, client=client, results=results, steps=steps)
     *_, root = handler.pool.lineage()
     runner = HandlerRunner(
         root,

@@ -59,6 +59,7 @@ class EagerClient(Client):
             emit=lambda _signal: None,
         )
         self.tasks: dict[str, Task] = {}
+        self._steps: dict[str, dict[str, Any]] = {}
         self._needs = EagerNeeds(self.tasks)
         self.threads: int | Executor = 1
         self._runs = runs
@@ -288,7 +289,9 @@ class EagerClient(Client):
         claim = forged(task.task_type, json.dumps(task.payload), task.attempt + 1, limit)
         claim.id, claim.trace_id, claim.uncounted_attempts = task.id, task.trace_id, task.uncounted_attempts
         results = self._needs.results(task_id)
-        local = LocalContext(claim, connection=self._connection, client=self, results=results)
+        steps = self._steps.setdefault(task_id, {})
+        known = len(steps)
+        local = LocalContext(claim, connection=self._connection, client=self, results=results, steps=steps)
         *_, root = handler.pool.lineage()
         runner = HandlerRunner(
             root, make_context=lambda _claim, _lease: local, threads=self.threads, result_limits=Limits(),
@@ -318,11 +321,17 @@ class EagerClient(Client):
             status, result = TaskStatus.SUCCEEDED, local.result
         else:
             result = json.loads(outcome.result) if outcome.result is not None else None
+        spared = task.uncounted_attempts
+        if status is None and len(steps) > known:  # an attempt that has recorded a step does not count
+            status, spared = TaskStatus.QUEUED, spared + 1
         if status is None:
             status = TaskStatus.DEAD if claim.counted_attempts >= limit else TaskStatus.QUEUED
         error = json.loads(outcome.error) if outcome.error is not None else task.last_error
         ended_at = datetime.now(UTC) if status is not TaskStatus.QUEUED else None
-        self._change(task_id, status=status, result=result, last_error=error, finished_at=ended_at)
+        self._change(
+            task_id, status=status, result=result, last_error=error, finished_at=ended_at,
+            uncounted_attempts=spared,
+        )  # fmt: skip
 
     def _change(self, task_id: str, **changes: Any) -> None:
         self.tasks[task_id] = replace(self.tasks[task_id], updated_at=datetime.now(UTC), **changes)

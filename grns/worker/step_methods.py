@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from grns.errors import (
     ConflictError,
@@ -54,10 +54,16 @@ class StepMethods:
         @property
         def client(self) -> Client: ...
 
+    @overload
     async def step(
-        self, name: str, function: Callable[P, Awaitable[StepT]] | Callable[P, StepT], /,
-        *arguments: P.args, **named: P.kwargs,
-    ) -> StepT:  # fmt: skip
+        self, name: str, function: Callable[P, Awaitable[StepT]], /, *arguments: P.args, **named: P.kwargs
+    ) -> StepT: ...
+    @overload
+    async def step(
+        self, name: str, function: Callable[P, StepT], /, *arguments: P.args, **named: P.kwargs
+    ) -> StepT: ...
+
+    async def step(self, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """Run a function once: its value is recorded, and later attempts of the task get that value.
 
         An exception is not recorded: the next attempt runs the function again. An attempt that has recorded
@@ -79,8 +85,7 @@ class StepMethods:
         Example:
             account = await ctx.step("create_account", create_account, user)
         """
-        value: StepT = await self._own_steps("ctx.step()").run(name, function, arguments, named)
-        return value
+        return await self._own_steps("ctx.step()").run(name, function, arguments, named)
 
     async def step_transaction(
         self, name: str, function: Callable[Concatenate[Connection, P], Awaitable[StepT]], /,

@@ -371,7 +371,7 @@ async def test_a_suspension_whose_answer_is_lost_is_written_once(shared: Databas
     with attempts_of(pool, shared) as attempts:
         task = await submit(shared)
         asked = attempts.executor.finishes._database
-        lost = []
+        lost: list[str] = []
 
         class Deaf:
             def __getattr__(self, name: str) -> Any:

@@ -195,7 +195,7 @@ async def test_a_fan_out_whose_answer_is_lost_is_made_once(attempts: Attempts, s
             lost.append("answer")
             raise OutcomeUnknownError("no answer")
 
-    shared.transaction = deaf  # type: ignore[method-assign,assignment]
+    shared.transaction = deaf  # type: ignore[method-assign]
     task = await submit(shared, payload=pages(1, 2))
     assert await attempts.run(task.id) == "waiting"
     assert lost
