@@ -172,6 +172,24 @@ async def test_unique_tasks(fleet: Fleet, database: Database, in_environment: No
     assert (await program(save)).splitlines() == ["False True", "final"]
 
 
+async def test_steps(fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path) -> None:
+    written("steps.md", tmp_path)
+    async with database.connection() as connection:
+        await connection.execute("create table bookings (number integer)")
+    fleet.start("server")
+    for pool in ("research:pool", "bookings:pool"):
+        fleet.start("worker", "start", pool, PYTHONPATH=str(tmp_path))
+    async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
+        topic = {"question": "why", "pause_seconds": 3}
+        answer = await client.submit("answer", topic, pool="research")
+        assert await answer.result(timeout=LIMIT_SECONDS) == "; ".join(
+            f"found: why, part {number}" for number in (1, 2, 3)
+        )
+        assert (await answer.get()).attempt == 3
+        order = await client.submit("order", {"number": 7}, pool="bookings")
+        assert await order.result(timeout=LIMIT_SECONDS) == 7
+
+
 async def test_what_is_submitted(bakery: Path, database: Database, database_url: str) -> None:
     for path in written("submit.md", bakery):
         printed = await program(path)
