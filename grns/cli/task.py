@@ -10,7 +10,7 @@ import click
 
 from grns.cli import actions, failure, option
 from grns.cli.batch import submit_many
-from grns.cli.detail import show_events, show_task
+from grns.cli.detail import STEPS, show_events, show_task
 from grns.cli.filter import filter_options, filters, read_filter, with_saved
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text
@@ -31,6 +31,7 @@ from grns.settings import load
 from grns.stats.counts import count_states
 from grns.tasks import search
 from grns.tasks.search import TaskSummary
+from grns.tasks.steps import TaskStep
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
 _BAD, _BAD_EDIT = "bad_submission", "bad_edit"
@@ -239,6 +240,17 @@ async def show(session: CliSession, out: Output, task_id: str) -> None:
 async def events(session: CliSession, out: Output, task_id: str) -> None:
     """List a task's events in order."""
     await show_events(session.client, out, task_id)
+
+
+@task.command(examples=["grns task steps TASK_ID", "grns task steps TASK_ID -o json"])
+@option.task_id
+@paged(STEPS, nothing="the task has recorded no steps")
+async def steps(session: CliSession, task_id: str, **page: Any) -> Page[TaskStep]:
+    """List the steps that a task's attempts have recorded."""
+    found = await session.client.steps(task_id, **page)
+    if not found.rows:
+        await session.client.get(task_id)
+    return found
 
 
 @task.command(examples=["grns task wait TASK_ID", "grns task wait TASK_ID --timeout 5m -o json"])

@@ -32,7 +32,6 @@ from grns.model.submission import Failures, Need, Submission
 from grns.model.task import TERMINAL, Task, TaskStatus
 from grns.model.unique import Unique
 from grns.nats import JetStream
-from grns.outbox.events import LogEvent, history
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
 from grns.tasks import read
@@ -372,10 +371,6 @@ class Client(OperatorMethods, SubscriberMethods):
             actor=self._actor,
             reason=short(reason),
         )
-
-    async def events(self, task_id: str) -> list[LogEvent]:
-        """Return the events of a task, in order."""
-        return await history(self._database, known_id(task_id), self._workspace)
 
     async def _look(self, task_id: str) -> Task | UnavailableError | str:
         """Return the task if it has ended, its status if not, or the error while Postgres is away."""

@@ -12,6 +12,7 @@ from grns.errors import InvalidInputError, TaskCancelledError, TaskDeadError, Ta
 from grns.model.envelope import first_problem
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
+from grns.tasks.steps import TaskStep
 
 if TYPE_CHECKING:
     from grns.client.client import Client
@@ -89,6 +90,10 @@ class TaskHandle(Generic[ResultT]):
     async def events(self) -> list[LogEvent]:
         """Return the events of the task, in order."""
         return await self._client.events(self.id)
+
+    async def steps(self) -> list[TaskStep]:
+        """Return the first thousand steps that its attempts have recorded: see `Client.steps`."""
+        return (await self._client.steps(self.id)).rows
 
     async def cancel(self, *, reason: str | None = None) -> str:
         """Cancel the task: see `Client.cancel`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -12,6 +13,7 @@ from grns.model.filter import parse
 from grns.nats import JetStream
 from grns.operations.service import Operation
 from grns.operations.workflows import cancel_workflow, redrive_workflow
+from grns.outbox.events import LogEvent, history
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.stats.issues import Issue, State, list_issues
@@ -20,6 +22,7 @@ from grns.tasks.pause_pools import PoolPauses
 from grns.tasks.pause_tasks import pause_tasks, resume_tasks
 from grns.tasks.pauses import Pause
 from grns.tasks.search import Count, TaskSummary
+from grns.tasks.steps import TaskStep, list_steps
 from grns.tasks.workflows import WorkflowState, WorkflowStatus
 
 _MOST_ROWS = 1000
@@ -56,6 +59,23 @@ class OperatorMethods:
             self._database,
             workspace=self._workspace,
             wanted=parse(query),
+            limit=_checked_limit(limit),
+            after=after,
+        )
+
+    async def events(self, task_id: str) -> builtins.list[LogEvent]:
+        """Return the events of a task, in order."""
+        return await history(self._database, known_id(task_id), self._workspace)
+
+    async def steps(self, task_id: str, *, limit: int = 1000, after: str | None = None) -> Page[TaskStep]:
+        """Return the steps that the attempts of a task have recorded, in order.
+
+        Values of more than 4 KiB are left out. Arguments and answer are those of `list`.
+        """
+        return await list_steps(
+            self._database,
+            known_id(task_id),
+            workspace=self._workspace,
             limit=_checked_limit(limit),
             after=after,
         )

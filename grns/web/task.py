@@ -24,7 +24,7 @@ _NOTICES = frozenset({"cancelled", "requested", "redriven", "discarded"})
 _EDITABLE = frozenset(TaskStatus) - {TaskStatus.RUNNING, TaskStatus.SUCCEEDED}
 _FAILURES = frozenset({"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"})
 _TIMELINE_WIDTH, _LEAST_WIDTH = 1000.0, 2.0
-_ATTEMPTS, _EVENTS = 50, 200
+_ATTEMPTS, _EVENTS, _STEPS = 50, 200, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,15 @@ async def task(request: PageRequest) -> Response:
     attempts = (await request.fetch(f"{path}/attempts"))["items"]
     page = await request.fetch(f"{path}/events", limit=_EVENTS, cursor=request.query("cursor"))
     events = page["items"]
+    steps = (
+        await request.fetch(f"{path}/steps", limit=_STEPS) if attempts else {"items": [], "next_cursor": None}
+    )
     now = (await request.context.clock.now()).timestamp()
     return await request.render(
         "task.html",
         task=found,
+        steps=steps["items"],
+        has_more_steps=steps["next_cursor"] is not None,
         explanation=None if request.is_refresh else await request.fetch(f"{path}/explain"),
         timeline=timeline_rows(found, attempts[-_ATTEMPTS:], events, now),
         left_out=max(0, len(attempts) - _ATTEMPTS),

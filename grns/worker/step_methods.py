@@ -78,8 +78,8 @@ class StepMethods:
             arguments, named: of the function.
 
         Raises:
-            InvalidInputError: the name or the value cannot be recorded (`bad_step`), or the task has 10,000
-                steps (`too_many_steps`).
+            InvalidInputError: the name or the value cannot be recorded (`bad_handler`), or the task has
+                10,000 steps (`too_many_steps`).
             LeaseLostError: the lease is lost; nothing was recorded.
 
         Example:
@@ -129,7 +129,7 @@ class StepMethods:
             duration: seconds, or a `timedelta`; at most 366 days.
 
         Raises:
-            InvalidInputError: `bad_step`: the duration is invalid.
+            InvalidInputError: `bad_handler`: the duration is invalid.
 
         Example:
             await ctx.step("invite", send_invitation, user)
@@ -138,7 +138,7 @@ class StepMethods:
         """
         seconds = seconds_of(duration)
         if seconds is None:
-            raise InvalidInputError("bad_step", f"sleep for seconds or a timedelta, not {duration!r}")
+            raise InvalidInputError("bad_handler", f"sleep for seconds or a timedelta, not {duration!r}")
         await self._own_steps("ctx.sleep()").sleep(seconds)
 
     async def fan_out(
@@ -171,7 +171,7 @@ class StepMethods:
         steps, client = self._own_steps("ctx.fan_out()"), self.client
         submissions = [{"task": task, "payload": payload, "unique": None, **options} for payload in payloads]
         if len(submissions) > MOST_CHILDREN:
-            raise InvalidInputError("bad_step", f"a fan-out has at most {MOST_CHILDREN:,} tasks")
+            raise InvalidInputError("bad_handler", f"a fan-out has at most {MOST_CHILDREN:,} tasks")
 
         async def write(recorder: StepRecorder) -> None:
             async with self._opened() as connection:

@@ -180,7 +180,7 @@ class Steps:
     async def sleep(self, seconds: float) -> None:
         """Sleep. A long sleep ends the attempt, and the task waits: raises Suspended."""
         if not 0 <= seconds <= _LONGEST_SLEEP_SECONDS:
-            raise InvalidInputError("bad_step", f"sleep 0 seconds to 366 days, not {seconds}")
+            raise InvalidInputError("bad_handler", f"sleep 0 seconds to 366 days, not {seconds}")
         place = self._place("sleep")
         found = await self._find(place, "sleep")
         if found is None and seconds <= _SHORT_SLEEP_SECONDS:
@@ -217,11 +217,12 @@ class Steps:
         """Return the name under which a step is recorded: that of the second one is `name#2`."""
         if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or "\x00" in name or "#" in name:
             raise InvalidInputError(
-                "bad_step", f"the name of a step is text of 1 to {_LONGEST_NAME} characters without # and NUL"
+                "bad_handler",
+                f"the name of a step is text of 1 to {_LONGEST_NAME} characters without # and NUL",
             )
         if name in self._running:
             raise InvalidInputError(
-                "bad_step",
+                "bad_handler",
                 f"the step {name!r} runs already: steps side by side need names of their own",
             )
         self._counts[name] += 1
@@ -238,7 +239,7 @@ class Steps:
         found = self._recorded.get(place)
         if found is not None and found.kind != kind:
             raise InvalidInputError(
-                "bad_step",
+                "bad_handler",
                 f"the step {place!r} was recorded as a {found.kind}: give what is new another name",
             )
         return found
@@ -279,7 +280,7 @@ class Steps:
             return dumps(jsonable(value), self._limits)
         except InvalidInputError as error:
             raise InvalidInputError(
-                "bad_step", f"the value of the step {place!r} cannot be stored: {error}"
+                "bad_handler", f"the value of the step {place!r} cannot be stored: {error}"
             ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx2
@@ -11,6 +12,7 @@ import pytest
 from grns.api.route import PREFIX
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
+from grns.worker.steps import StepStore
 from tests.support.api import OURS, THEIRS, Door, actor_of, good, problem_of
 from tests.support.harness import submit, submit_many
 from tests.support.store import ROADS, claim, fetch, finish, place, row_of
@@ -244,7 +246,7 @@ async def test_one_that_runs_is_asked_to_end(local: httpx2.AsyncClient, shared: 
     assert said["task"]["cancel_requested_at"]
 
 
-@pytest.mark.parametrize("path", ["", "/events", "/attempts"])
+@pytest.mark.parametrize("path", ["", "/events", "/attempts", "/steps"])
 async def test_what_there_is_not_is_not_found(local: httpx2.AsyncClient, path: str) -> None:
     assert problem_of(await local.get(f"{TASKS}/gr-nothing{path}"), 404) == "not_found"
 
@@ -255,3 +257,18 @@ async def test_tasks_are_counted_as_far_as_the_log_is(local: httpx2.AsyncClient)
     assert set(counts["states"]) >= {"queued", "running", "dead"}
     steps = good(await local.get(f"{PREFIX}/minutes"))
     assert (steps["items"], steps["step_seconds"]) == ([], 60)
+
+
+async def test_the_steps_of_a_task(local: httpx2.AsyncClient, shared: Database) -> None:
+    taken = await place(shared, "running")
+    store = StepStore(shared, batch_limit=10)
+    for number in range(3):
+        await store.record(taken, f"search-{number}", "step", json.dumps({"found": number}))
+    page = good(await local.get(f"{TASKS}/{taken.id}/steps", params={"limit": 2}))
+    assert [(one["name"], one["kind"], one["attempt"], one["value"]) for one in page["items"]] == [
+        ("search-0", "step", 1, {"found": 0}), ("search-1", "step", 1, {"found": 1}),
+    ]  # fmt: skip
+    rest = good(await local.get(f"{TASKS}/{taken.id}/steps", params={"cursor": page["next_cursor"]}))
+    assert [one["name"] for one in rest["items"]] == ["search-2"]
+    assert rest["next_cursor"] is None
+    assert problem_of(await local.get(f"{TASKS}/{taken.id}/steps?cursor=no"), 400) == "bad_cursor"

@@ -18,6 +18,7 @@ from grns.telemetry.service_signals import RequestAnswered, RequestCrashed
 from grns.web.app import PAGES
 from grns.web.page_request import NAVIGATION
 from grns.worker.finishes import Finish, Finishes
+from grns.worker.steps import StepStore
 from tests.support.aggregators import count_all
 from tests.support.followers import begin_here, follow
 from tests.support.harness import submit
@@ -192,6 +193,16 @@ async def test_pages_of_a_failed_task_and_its_issue_show_the_traceback(
     for path in (f"/tasks/{owner.id}", f"/issues/{FINGERPRINT}"):
         answer = await guest.client.get(path)
         assert "Traceback\n  &lt;here&gt;" in answer.text, path
+
+
+async def test_page_of_a_task_shows_its_steps(guest: Browser, shared: Database) -> None:
+    owner = await claim(shared, (await submit(shared)).id)
+    await StepStore(shared, batch_limit=1).record(owner, "plan <1>", "step", '{"found": "<b>"}')
+    shown = await guest.open(f"/tasks/{owner.id}")
+    check(shown)
+    answer = await guest.client.get(f"/tasks/{owner.id}")
+    assert "plan &lt;1&gt;" in answer.text
+    assert "&lt;b&gt;" in answer.text
 
 
 async def test_page_of_a_workflow_leads_to_the_task_it_was_escalated_to(

@@ -15,6 +15,7 @@ from grns.errors import ContendedError, InvalidInputError, LeaseLostError, Outco
 from grns.maintenance.reaper import reap
 from grns.maintenance.scheduler import promote
 from grns.postgres.database import Database
+from grns.tasks.steps import list_steps
 from grns.worker.steps import MOST_STEPS, NewStep, RecordedStep, StepStore, record_in
 from tests.support.attempts import Attempts, attempts_of
 from tests.support.harness import submit
@@ -397,3 +398,25 @@ async def queue_now(database: Database, task_id: str) -> None:
         f"update grns.tasks set next_attempt_at = now() - interval '1 second' where id = '{task_id}'",
     )
     await promote(database, 10, None)
+
+
+async def test_the_recorded_steps_are_listed(attempts: Attempts, shared: Database) -> None:
+    task = await submit(shared)
+    await attempts.run(task.id)
+    await fetch(
+        shared,
+        "insert into grns.steps (task_id, name, workspace, kind, value, attempt)"
+        f" select '{task.id}', 'large', 'default', 'step', to_jsonb(repeat('x', 5000)), 1",
+    )
+    page = await list_steps(shared, task.id, workspace="default", limit=2)
+    assert [(one.name, one.kind, one.attempt, one.value) for one in page.rows] == [
+        ("account", "step", 1, {"number": 7}), ("greet", "step", 1, "hello ann"),
+    ]  # fmt: skip
+    page = await list_steps(shared, task.id, workspace="default", limit=2, after=page.next_cursor)
+    assert [(one.name, one.value, one.value_bytes) for one in page.rows] == [
+        ("greet#2", "hello bob", 11), ("large", None, 5002),
+    ]  # fmt: skip
+    assert page.next_cursor is None
+    assert (await list_steps(shared, task.id, workspace="other", limit=2)).rows == []
+    with pytest.raises(InvalidInputError):
+        await list_steps(shared, task.id, workspace="default", limit=2, after="nonsense")
