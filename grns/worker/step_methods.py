@@ -208,7 +208,7 @@ class StepMethods:
         steps = self._own_steps("ctx.join()")
         place = steps.waiting_place("join")
         ids = [one.id for one in tasks]
-        rows = await self._database.run("read_joined", ids, self._claim.workspace)
+        rows = await steps.ask(lambda: self._database.run("read_joined", ids, self._claim.workspace))
         found = {row["id"]: row for row in rows}
         for task_id in ids:
             if task_id not in found:

@@ -233,7 +233,7 @@ class Steps:
         if self._recorded is None:
             async with self._reading:
                 if self._recorded is None:
-                    rows = await self._repeated(lambda: self._store.read(self._claim))
+                    rows = await self.ask(lambda: self._store.read(self._claim))
                     self._recorded = {row.name: row for row in rows}
                     self._bytes = sum(len(row.value) for row in rows)
         found = self._recorded.get(place)
@@ -246,7 +246,7 @@ class Steps:
 
     async def _record(self, place: str, kind: str, text: str) -> str:
         self._admit(text)
-        kept: str = await self._repeated(lambda: self._store.record(self._claim, place, kind, text))
+        kept: str = await self.ask(lambda: self._store.record(self._claim, place, kind, text))
         self._note(RecordedStep(place, kind, kept))
         return kept
 
@@ -263,7 +263,7 @@ class Steps:
                 f"a task has at most {MOST_STEPS:,} steps, with {MOST_BYTES // 1024**2} MiB of values",
             )
 
-    async def _repeated(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def ask(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Ask until Postgres answers: to ask again does no harm, and the lease decides how long."""
         pause = 0.02
         while True:

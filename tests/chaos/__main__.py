@@ -182,7 +182,7 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: Co
     console.print(f"{report.executions:,} executions, {report.events:,} events and dead letters in the log")
     console.print(
         f"{report.needy:,} tasks and workflows that need others, {report.ticks:,} times of schedules,"
-        f" {report.limited:,} tasks under limits"
+        f" {report.limited:,} tasks under limits, {report.stepwise:,} with steps"
     )
     operations = ", ".join(f"{count:,} {state}" for state, count in report.operations.items()) or "none"
     console.print(f"bulk operations: {operations}; messages sent to a webhook: {report.deliveries:,}")

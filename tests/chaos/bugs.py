@@ -49,6 +49,9 @@ def _sql(statement: str, right: str, wrong: str) -> Edit:
 _FENCE = "t.attempt = w.attempt and t.lease_id = w.lease_id and t.workspace = w.workspace\n        and t.status = 'running'"
 _FIRST_COMMAND = "(select e.message_id from grns.events e where e.task_id = r.id and e.kind = 'cmd.task.execute' order by e.seq limit 1)"
 
+_SCHEMA = "grns/postgres/migrations/sql/0001_initial"
+_STEPS, _SUBMIT = f"{_SCHEMA}/18_steps.sql", f"{_SCHEMA}/06_submit_tasks.sql"
+
 MUTANTS = (
     _walks("finish without the fence", "finish", "finish", f"where {_FENCE}", "where t.status = 'running'"),
     _walks("finish by the attempt alone, whoever has it now", "finish", "finish",
@@ -59,7 +62,7 @@ MUTANTS = (
     _walks("claim without counting the attempt", "claim", "compare", "attempt = t.attempt + 1", "attempt = t.attempt"),
     _walks("claim without its event", "claim", "compare", "from claimed c\n)", "from claimed c where false\n)"),
     _walks("reap whoever is running", "reap", "swept", "t.lease_until is not null and t.lease_until < now()", "t.lease_until is not null"),
-    _walks("a reaper that never buries", "reap", "compare", "when t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'", ""),
+    _walks("a reaper that never buries", "reap", "compare", "when s.is_spared or t.attempt - t.uncounted_attempts < t.attempt_limit then 'queued'\n            else 'dead'", "else 'queued'"),
     _walks("a reaper that sends no command", "reap", "compare", "where r.status = 'queued'", "where false"),
     # JetStream drops it; in a storm the workers' poll would find the task all the same.
     Mutant(
@@ -73,7 +76,7 @@ MUTANTS = (
         (_sql("release", "t.released < t.attempt_limit or not $7::boolean as is_forgiven", "true as is_forgiven"),),
         "tests/worker/test_executor.py::test_claims_that_have_begun_are_forgiven_as_often_as_the_task_may_be_attempted",
     ),
-    _walks("retries that never end", "finish", "finish", "when w.verb <> 'snooze' and t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'", ""),
+    _walks("retries that never end", "finish", "finish", "when w.verb <> 'snooze' and not s.is_spared and t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'", ""),
     _walks("finish that ignores a request to cancel", "finish", "finish", "when t.cancel_requested_at is not null then 'cancelled'", ""),
     _walks("dead without a dead letter", "finish", "compare", "where f.status in ('failed', 'dead')", "where f.status = 'failed'"),
     _walks("promote what is not due", "promote", "swept", "and t.next_attempt_at <= now()", ""),
@@ -83,6 +86,49 @@ MUTANTS = (
         (_sql("dispatch", "insert into grns.events (version, workspace,", "insert into grns.events (version, message_id, workspace,"),
          _sql("dispatch", "select t.version, t.workspace,", "select t.version, w.causation_id, t.workspace,")),
         "tests/worker/test_executor.py::test_what_is_not_for_us_now_is_sent_on",
+    ),
+    Mutant(
+        "a step recorded by an attempt that has lost its task", "tests", ("DID NOT RAISE",),
+        (_sql("record_steps", "where w.id = t.id and w.attempt = t.attempt and w.lease_id = t.lease_id and", "where w.id = t.id and"),
+         _sql("record_steps", "(w.id, w.attempt, w.lease_id, w.workspace) in (select h.id, h.attempt, h.lease_id, h.workspace from held h)",
+              "w.id in (select h.id from held h)")),
+        "tests/worker/test_steps.py::test_only_the_attempt_that_owns_the_task_records",
+    ),
+    Mutant(
+        "a step whose last value stays", "tests", ("the first value stays",),
+        (_sql("record_steps", "on conflict (task_id, name) do nothing", "on conflict (task_id, name) do update set value = excluded.value"),
+         _sql("record_steps", "    s.value::text as value", "    w.value::text as value")),
+        "tests/worker/test_steps.py::test_only_the_attempt_that_owns_the_task_records",
+    ),
+    Mutant(
+        "a step recorded while the reaper takes the task", "tests", ("a new attempt would not see the step",),
+        (_sql("record_steps", "    for share of t skip locked\n", ""),),
+        "tests/worker/test_steps.py::test_a_step_that_is_being_recorded_holds_off_the_reaper",
+    ),
+    Mutant(
+        "a sleep that spends the attempt", "tests", ("('time', 0, None)",),
+        (Edit(_STEPS, "uncounted_attempts = t.uncounted_attempts + 1", "uncounted_attempts = t.uncounted_attempts"),),
+        "tests/worker/test_steps.py::test_a_sleep_gives_the_slot_away_and_spends_no_attempt",
+    ),
+    Mutant(
+        "a sleep that begins again", "tests", ("next_attempt_at",),
+        (Edit(_STEPS, "on conflict (task_id, name) do nothing;\n        select", "on conflict (task_id, name) do update set value = excluded.value;\n        select"),),
+        "tests/worker/test_steps.py::test_a_sleep_gives_the_slot_away_and_spends_no_attempt",
+    ),
+    Mutant(
+        "a follower that counts what a join has counted", "tests", ("DID NOT RAISE",),
+        (_sql("follow_log", " or grns.refuse_stale() as is_counted", " as is_counted"),),
+        "tests/workflows/test_fan_out.py::test_the_follower_reads_again_what_it_counted_while_a_task_began_to_wait",
+    ),
+    Mutant(
+        "a submission merged into a task that has begun", "tests", ("second.created",),
+        (Edit(_SUBMIT, "t.id = latest and t.status in ('waiting', 'queued', 'retry_wait')", "t.id = latest and t.finished_at is null"),),
+        "tests/tasks/test_unique.py::test_once_it_has_begun_there_is_another_one",
+    ),
+    Mutant(
+        "a task that begins before what is merged into it", "tests", ("assert isinstance", "== 'locked'"),
+        (Edit(_SUBMIT, "'retry_wait')\n                for no key update;", "'retry_wait');"),),
+        "tests/tasks/test_unique.py::test_a_task_does_not_begin_before_what_is_merged_into_it_is_committed",
     ),
     Mutant(
         "a claim of what is paused", "tests", ("in refusal",),

@@ -21,6 +21,7 @@ from tests.chaos.http_worker import POOL
 from tests.chaos.limits import Limited
 from tests.chaos.operator import PARKED
 from tests.chaos.schedules import KEY, Schedules
+from tests.chaos.steps import Stepwise
 
 VIOLATIONS = {
     "lost": "handed in, and not there",
@@ -33,6 +34,7 @@ VIOLATIONS = {
     "effect": "a transaction's effects that are not there exactly once",
     "needs": "run before its needs were met, or ended against them, or needs not as their tasks have ended",
     "schedule": "a time that was due and not decided once, or whose task is not there once",
+    "step": "a recorded step that ran again, or is missing, or a fan-out whose tasks are not there once",
     "limit": "more of a key at once, or in a time, than its limits allow, or queued without its admitter",
     "attempts": "attempted more often than it may be",
     "unclaimed run": "run without a claim in the log",
@@ -58,17 +60,28 @@ _EVENTS = """
     select task_id, version, kind, attempt, message_id, extract(epoch from created_at)::float8 as at,
         payload ->> 'agent_id' as agent, payload ->> 'error_class' as error_class,
         extract(epoch from (payload ->> 'lease_until')::timestamptz)::float8 as lease_until,
-        payload ->> 'reason' as reason, seq
+        payload ->> 'reason' as reason, seq, payload ->> 'step' as step
     from grns.events where kind like 'evt.%' or kind like 'dlq.%' order by seq
 """
-_OF_EVENT = ("version", "kind", "attempt", "at", "agent", "error_class", "lease_until", "reason", "seq")
+_OF_EVENT = (
+    "version",
+    "kind",
+    "attempt",
+    "at",
+    "agent",
+    "error_class",
+    "lease_until",
+    "reason",
+    "seq",
+    "step",
+)
 _COUNTS = """
     select task_type, status, sum(count)::int as count from grns.task_counts
     group by task_type, status having sum(count) <> 0
 """
 _TASKS = """
     select id, task_type, status, attempt, uncounted_attempts, idempotency_key,
-        payload ->> 'number' as number, result ->> 'number' as result_number,
+        payload ->> 'number' as number, payload ->> 'parent' as parent, result ->> 'number' as result_number,
         (result ->> 'attempt')::int as result_attempt,
         cancel_requested_at is not null as is_cancel_requested
     from grns.tasks
@@ -88,6 +101,7 @@ class Event:
     lease_until: float | None = None
     reason: str | None = None
     seq: int = 0
+    step: str | None = None
 
     @property
     def takes_away(self) -> bool:
@@ -125,6 +139,7 @@ class Report:
     needy: int = 0
     ticks: int = 0
     limited: int = 0
+    stepwise: int = 0
     operations: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
     violations: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in VIOLATIONS})
@@ -168,6 +183,7 @@ class Checker:
         self.graphs = Graphs()
         self.schedules = Schedules()
         self.limited = Limited()
+        self.stepwise = Stepwise()
 
     async def check(self, url: str) -> Report:
         """Read everything, and say what is wrong."""
@@ -202,6 +218,8 @@ class Checker:
             self.report.found("schedule", detail)
         for detail in self.limited.judge(self._tasks, self._log):
             self.report.found("limit", detail)
+        for detail in self.stepwise.judge(self._directory, self._tasks):
+            self.report.found("step", detail)
         for place in sorted(self._directory.glob("scheduler-*.log")):
             for line in place.read_text().splitlines():
                 if '"waits_repaired"' in line:
@@ -225,6 +243,7 @@ class Checker:
         await self.graphs.read(connection)
         await self.schedules.read(connection)
         await self.limited.read(connection)
+        await self.stepwise.read(connection)
         counts = await connection.fetch(_COUNTS)
         self._counts = {(row["task_type"], row["status"]): row["count"] for row in counts}
         agents = await connection.fetch("select agent_id, agent_type, pid from grns.agents")
@@ -237,6 +256,7 @@ class Checker:
         self.report.needy = len(self.graphs.waits)
         self.report.ticks = self.schedules.decided
         self.report.limited = len(self.limited.keys)
+        self.report.stepwise = len({task_id for task_id, _ in self.stepwise.attempts})
         self.report.states.update(row["status"] for row in self._tasks.values())
 
     def _read_stage(self) -> None:
@@ -263,7 +283,7 @@ class Checker:
                 found("lost", f"{task_id} ({key})")
         for key, task_id in by_key.items():
             row = self._tasks[task_id]
-            if (key or "").startswith(KEY):
+            if (key or "").startswith(KEY) or row.get("parent") is not None:
                 continue
             if not said.open_tries[key]:
                 found("invented", f"{task_id} ({key} was refused)")
@@ -301,6 +321,7 @@ class Checker:
         is_over = False
         for life in lives:
             uncounted_attempts = claims + min(_bound(row), sum(event.kind == _RELEASED for event in life))
+            uncounted_attempts += sum(self._is_spared(task_id, event) for event in life)
             claims += sum(event.kind == _CLAIMED for event in life)
             is_over = is_over or claims - uncounted_attempts > _bound(row)
         if claims != row["attempt"] or row["uncounted_attempts"] != uncounted_attempts or is_over:
@@ -308,6 +329,13 @@ class Checker:
             self.report.found(
                 "attempts", f"{detail} claimed {claims} times, {uncounted_attempts} to be uncounted_attempts"
             )
+
+    def _is_spared(self, task_id: str, event: Event) -> bool:
+        """Say whether it ends an attempt that does not count: it waits, or has recorded a step."""
+        if event.kind == _WAITING:
+            return event.step is not None
+        is_repeated = event.kind in ("evt.task.retry_scheduled", "evt.task.lease_expired")
+        return is_repeated and (task_id, event.attempt) in self.stepwise.spared
 
     def _check_answer(self, task_id: str, status: str, ends: list[str]) -> None:
         """A cancel was told how the task ended, then or after a redrive."""

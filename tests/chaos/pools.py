@@ -11,18 +11,19 @@ from typing import Any
 
 import grns
 from tests.chaos.journal import Journal
+from tests.chaos.steps import STEPS
 
 pool = grns.Pool(os.environ.get("GRNS_CHAOS_AGENT_TYPE", "worker"))
 _journal: Journal | None = None
 
 
-def _note(what: str, task: grns.Context) -> None:
+def _note(what: str, task: grns.Context, **more: Any) -> None:
     global _journal
     if _journal is None:  # in the worker, and not already where the module is looked at
         _journal = Journal(Path(os.environ["GRNS_CHAOS_DIRECTORY"]) / f"effects-{os.getpid()}.jsonl")
     _journal.note(
         what, task=task.id, attempt=task.attempt, lease=str(task.lease_id), agent=task.agent_id,
-        pid=os.getpid(),
+        pid=os.getpid(), **more,
     )  # fmt: skip
 
 
@@ -89,6 +90,33 @@ async def ledger(task: grns.Context, payload: dict[str, Any]) -> None:
         )  # fmt: skip
         transaction.complete({"number": payload["number"], "attempt": task.attempt})
     _note("end", task)
+
+
+@pool.task("stepwise", max_attempts=8)
+async def stepwise(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
+    """Take steps, sleep, and wait for tasks, each of some tasks."""
+    number = payload["number"]
+    _note("begin", task)
+    try:
+        for name in STEPS[:-1]:
+            await task.step(name, _step, task, name, payload["seconds"] / 2)
+        if number % 3 == 0:
+            await task.sleep(2.1)
+        if number % 2:
+            child = {"number": number, "seconds": 0.0, "parent": task.id}
+            await task.join(await task.fan_out("children", steady, [child, child]), return_exceptions=True)
+        await task.step(STEPS[-1], _step, task, STEPS[-1], 0.0)
+    except asyncio.CancelledError:
+        _note("cancelled", task)
+        raise
+    _note("end", task)
+    return {"number": number, "attempt": task.attempt}
+
+
+async def _step(task: grns.Context, name: str, seconds: float) -> str:
+    _note("step", task, step=name)
+    await asyncio.sleep(seconds)
+    return name
 
 
 @pool.task("doomed", max_attempts=2)

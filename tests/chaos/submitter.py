@@ -31,8 +31,9 @@ from tests.chaos import strangers
 from tests.chaos.http_worker import POOL
 from tests.chaos.journal import Journal
 from tests.chaos.limits import LIMITED, tenant_of
+from tests.chaos.steps import STEPWISE
 
-_KINDS = ("steady", "steady", "steady", "steady", "thread", "ledger", "doomed", LIMITED)
+_KINDS = ("steady", "steady", "steady", "steady", "thread", "ledger", "doomed", LIMITED, STEPWISE)
 _AGENT_TYPES = ("worker", "worker", "scout") * 4 + (POOL,) * ("GRNS_CHAOS_URL" in os.environ)
 _PATIENCE_SECONDS = 10.0
 _ANSWER_SECONDS = 5.0

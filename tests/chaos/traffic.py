@@ -21,13 +21,14 @@ from tests.chaos import strangers
 from tests.chaos.journal import Journal
 from tests.chaos.limits import LIMITED, pause_limits, resume_limits, tenant_of
 from tests.chaos.stage import Seat, Stage
+from tests.chaos.steps import STEPWISE
 from tests.support.harness import eventually
 
 _PER_SECOND = 15.0
 _SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4)"
 _SUBMIT_NEEDY = "select task_id from grns.submit_graph($1)"
 _NEEDY = 0.25
-_KINDS = ("steady", "steady", "ledger", "doomed", "thread", LIMITED)
+_KINDS = ("steady", "steady", "ledger", "doomed", "thread", LIMITED, STEPWISE)
 _MANY = 8
 # How long its handlers are at work, on average, in seconds; some moments come only while many are.
 _USUAL, _LONG, _LONGER = 0.05, 2.5, 6.0
