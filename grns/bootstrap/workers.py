@@ -24,7 +24,7 @@ from grns.worker.poller import Poller
 from grns.worker.pool import Pool
 from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
-from grns.worker.steps import Steps, StepStore
+from grns.worker.steps import AttemptSteps, StepStore
 from grns.worker.worker import Worker
 
 
@@ -110,7 +110,7 @@ class _WorkerFactory:
             database=self.handlers_database,
             result_limits=self.result_limits,
             client=self.client,
-            steps=Steps(claim, self.steps, self.result_limits, is_first=claim.attempt == 1),
+            steps=AttemptSteps(claim, self.steps, self.result_limits, is_first=claim.attempt == 1),
         )
 
     def heartbeat_process(self) -> HeartbeatProcess:

@@ -19,7 +19,7 @@ from grns.worker.context import Context, Transaction
 from grns.worker.handler import Handler
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease
-from grns.worker.steps import RecordedStep, Steps, StepStore
+from grns.worker.steps import AttemptSteps, RecordedStep, StepStore
 
 PayloadT = TypeVar("PayloadT")
 ResultT = TypeVar("ResultT")
@@ -51,7 +51,7 @@ class LocalContext(Context):
             database=None,  # type: ignore[arg-type]  # `transaction` does without
             result_limits=Limits(),
             client=client,
-            steps=Steps(claim, LocalStepStore(steps), Limits(), is_first=False),
+            steps=AttemptSteps(claim, LocalStepStore(steps), Limits(), is_first=False),
         )
         self.state = state
         self.result: Any = None

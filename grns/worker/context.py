@@ -19,7 +19,7 @@ from grns.telemetry import failpoint
 from grns.worker.finishes import Finish, finish_in
 from grns.worker.leases import Lease
 from grns.worker.step_methods import StepMethods, check_async
-from grns.worker.steps import Steps
+from grns.worker.steps import AttemptSteps
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -110,7 +110,7 @@ class Context(StepMethods):
         database: Database,
         result_limits: Limits,
         client: Client | None = None,
-        steps: Steps | None = None,
+        steps: AttemptSteps | None = None,
     ) -> None:
         self._claim = claim
         self._steps = steps

@@ -20,7 +20,7 @@ from grns.model.duration import seconds_of
 from grns.model.json import loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.postgres.database import Connection, Database, Row, run
-from grns.worker.steps import StepRecorder, Steps, Suspended, adapter_of
+from grns.worker.steps import AttemptSteps, StepRecorder, Suspended, adapter_of
 
 if TYPE_CHECKING:
     from grns.client.client import Client
@@ -47,7 +47,7 @@ class StepMethods:
 
     _claim: Claim
     _database: Database
-    _steps: Steps | None
+    _steps: AttemptSteps | None
     outage: UnavailableError | None
     if TYPE_CHECKING:
 
@@ -242,7 +242,7 @@ class StepMethods:
             self.outage = error
             raise
 
-    def _own_steps(self, name: str) -> Steps:
+    def _own_steps(self, name: str) -> AttemptSteps:
         check_async(name, f"write `await {name}` in one")
         if self._steps is None:
             raise InvalidInputError("no_steps", f"{name} needs a worker, or grns.testing")

@@ -125,7 +125,7 @@ def _lost(claim: Claim) -> LeaseLostError:
 class StepRecorder:
     """Records a step in a transaction. Once that has committed, pass the text to `committed`."""
 
-    steps: Steps
+    steps: AttemptSteps
     place: str
     kind: str
 
@@ -143,7 +143,7 @@ class StepRecorder:
         self.steps._note(RecordedStep(self.place, self.kind, text))
 
 
-class Steps:
+class AttemptSteps:
     """The steps of one attempt. They are read when the first one is asked for, unless there can be none."""
 
     def __init__(self, claim: Claim, store: StepStore, limits: Limits, *, is_first: bool) -> None:

@@ -110,7 +110,7 @@ def test_an_event_tells_the_status(row: Transition) -> None:
 def test_only_a_claim_runs_a_task_and_only_the_attempt_or_the_reaper_ends_it() -> None:
     assert {row.by for row in TRANSITIONS if row.target is TaskStatus.RUNNING} == {"claim"}
     assert {row.by for row in TRANSITIONS if row.source is TaskStatus.RUNNING} == {
-        "finish", "snooze", "reap", "release",
+        "finish", "snooze", "suspend", "reap", "release",
     }  # fmt: skip
     assert {row.source for row in TRANSITIONS if row.by == "claim"} == {
         TaskStatus.QUEUED,

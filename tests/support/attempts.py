@@ -21,7 +21,7 @@ from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.pool import Pool
 from grns.worker.slots import Slots
-from grns.worker.steps import Steps, StepStore
+from grns.worker.steps import AttemptSteps, StepStore
 from tests.support.store import claim, row_of
 
 
@@ -57,7 +57,7 @@ class Attempts:
         return str((await row_of(self.database, task_id))["status"])
 
     def _context(self, taken: Claim, lease: Lease) -> Context:
-        steps = Steps(taken, self.store, Limits(), is_first=taken.attempt == 1)
+        steps = AttemptSteps(taken, self.store, Limits(), is_first=taken.attempt == 1)
         return Context(
             taken, lease, agent_id=self.who.agent_id, workspace="default", database=self.database,
             result_limits=Limits(), client=self._client, steps=steps,

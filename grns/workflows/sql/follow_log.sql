@@ -315,8 +315,10 @@ select pg_current_xact_id()::text::bigint as xid, (select count(*) from ends) >=
         or exists (select from grns.workflows k where k.ended_at is null) as is_needed,
     q.id, q.workspace, q.agent_type,
     -- a handler that waits for tasks counts anew what its task needs: its row may have been replaced
-    (select count(*) from sums s where exists (select from grns.waits w where w.task_id = s.task_id))
-        = (select count(*) from counted) or grns.refuse_stale() as is_counted
+    (
+        select count(*) from sums s
+        cross join lateral (select w.task_id from grns.waits w where w.task_id = s.task_id offset 0) as w
+    ) = (select count(*) from counted) or grns.refuse_stale() as is_counted
 from held
 left join (
     select m.id, m.workspace, m.agent_type from moved m where m.status = 'queued'

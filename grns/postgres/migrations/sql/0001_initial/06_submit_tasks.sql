@@ -54,8 +54,8 @@ create function grns.is_unique(rule jsonb) returns boolean language sql immutabl
 $$;
 
 -- Merges submissions into tasks that have their unique keys, and returns those, each with its task; `is_refused` if its
--- rule says so. What is not returned is to be created, and its key is locked until the transaction ends: whoever
--- submits the same one waits. A task that waits to begin is locked, too: what was committed with a merged submission is
+-- rule says so. What is not returned is to be created, and its key is locked until the transaction ends: a session
+-- that submits the same one waits. A task that waits to begin is locked, too: what was committed with a merged submission is
 -- there when the task begins. Of several with one key in one call the first is created, or the last of those that
 -- replace.
 create function grns.merge_unique(
