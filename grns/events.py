@@ -15,6 +15,7 @@ from grns.model.audit_events import (
     PoolResumed,
     TaskChanged,
     TaskDiscarded,
+    TaskSignaled,
 )
 from grns.model.events import (
     AgentEvent,
@@ -50,6 +51,7 @@ __all__ = [
     "TaskQueued",
     "TaskReleased",
     "TaskRetryScheduled",
+    "TaskSignaled",
     "TaskSnoozed",
     "TaskWaiting",
 ]

@@ -27,6 +27,7 @@ from grns.api import (
     probe,
     saved_filter,
     schedule,
+    step,
     submit,
     task,
     webhook,
@@ -46,6 +47,7 @@ from grns.telemetry.service_signals import RequestFailed
 _NOUNS = (
     submit,
     task,
+    step,
     agent,
     explain,
     message,

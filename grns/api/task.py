@@ -28,7 +28,6 @@ from grns.tasks import read as store
 from grns.tasks import saved_filters as saved_filter
 from grns.tasks import search as task_page
 from grns.tasks.search import TaskSummary
-from grns.tasks.steps import TaskStep, list_steps
 
 routes = router("tasks")
 
@@ -180,20 +179,6 @@ async def list_attempts(request_context: Reader, task_id: TaskId, cursor: Cursor
     async with request_context.reading() as database:
         page = await event.read_attempts(
             database, task_id, workspace=request_context.workspace, limit=_TRANSITIONS_AT_ONCE, before=before
-        )
-        if not page.rows:
-            await one(request_context, database, task_id)
-    return answer(page)
-
-
-@routes.get("/tasks/{task_id}/steps", response_model=PageOf[TaskStep])
-async def list_task_steps(
-    request_context: Reader, task_id: TaskId, limit: Limit = 50, cursor: Cursor = None
-) -> Response:
-    """List the steps that the attempts of a task have recorded, in order."""
-    async with request_context.reading() as database:
-        page = await list_steps(
-            database, task_id, workspace=request_context.workspace, limit=limit, after=cursor
         )
         if not page.rows:
             await one(request_context, database, task_id)

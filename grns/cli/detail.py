@@ -17,7 +17,6 @@ from grns.model.task import Task
 from grns.model.text import attempts_of, lasted, shortened
 from grns.model.timeline import Attempt
 from grns.outbox.events import read_attempts
-from grns.tasks.steps import TaskStep
 
 _SUMMARY_WIDTH = 100
 # The attempts of a task are made of its latest transitions.
@@ -93,22 +92,6 @@ async def show_events(client: Client, out: Output, task_id: str) -> None:
     out.rows(history, _EVENTS)
     if out.is_table and not history:
         failure.note("the events of this task have been deleted")
-
-
-def _value(step: TaskStep) -> str:
-    if step.value is None and step.value_bytes > len("null"):
-        return f"({step.value_bytes} bytes)"
-    line = json.dumps(step.value, ensure_ascii=False)
-    return shortened(line, _SUMMARY_WIDTH) if sys.stdout.isatty() else line
-
-
-STEPS = (
-    Column("STEP", "name", may_shrink=True),
-    Column("KIND", "kind"),
-    Column("ATTEMPT", "attempt"),
-    Column("RECORDED", "recorded_at", is_age=True, spare=1),
-    Column("VALUE", _value, may_shrink=True, spare=2),
-)
 
 
 def summary(payload: Mapping[str, Any], *, without: Sequence[str] = ("task_id",)) -> str:

@@ -10,12 +10,13 @@ import click
 
 from grns.cli import actions, failure, option
 from grns.cli.batch import submit_many
-from grns.cli.detail import STEPS, show_events, show_task
+from grns.cli.detail import show_events, show_task
 from grns.cli.filter import filter_options, filters, read_filter, with_saved
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text
 from grns.cli.session import CliSession, paged, with_session
 from grns.cli.task_pause import pause, resume
+from grns.cli.task_steps import signal, steps
 from grns.diagnose.explain.queued import standing
 from grns.diagnose.explain.read import read_situation
 from grns.errors import GrnsError, InvalidInputError, WaitTimeoutError
@@ -31,7 +32,6 @@ from grns.settings import load
 from grns.stats.counts import count_states
 from grns.tasks import search
 from grns.tasks.search import TaskSummary
-from grns.tasks.steps import TaskStep
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
 _BAD, _BAD_EDIT = "bad_submission", "bad_edit"
@@ -164,6 +164,8 @@ async def _submit(
 
 
 task.add_command(submit_many)
+task.add_command(steps)
+task.add_command(signal)
 
 
 @task.command(
@@ -240,17 +242,6 @@ async def show(session: CliSession, out: Output, task_id: str) -> None:
 async def events(session: CliSession, out: Output, task_id: str) -> None:
     """List a task's events in order."""
     await show_events(session.client, out, task_id)
-
-
-@task.command(examples=["grns task steps TASK_ID", "grns task steps TASK_ID -o json"])
-@option.task_id
-@paged(STEPS, nothing="the task has recorded no steps")
-async def steps(session: CliSession, task_id: str, **page: Any) -> Page[TaskStep]:
-    """List the steps that a task's attempts have recorded."""
-    found = await session.client.steps(task_id, **page)
-    if not found.rows:
-        await session.client.get(task_id)
-    return found
 
 
 @task.command(examples=["grns task wait TASK_ID", "grns task wait TASK_ID --timeout 5m -o json"])

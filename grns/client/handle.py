@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -94,6 +95,10 @@ class TaskHandle(Generic[ResultT]):
     async def steps(self) -> list[TaskStep]:
         """Return the first thousand steps that its attempts have recorded: see `Client.steps`."""
         return (await self._client.steps(self.id)).rows
+
+    async def signal(self, name: str, value: Any = None, *, signal_id: UUID | None = None) -> str:
+        """Send a signal to the task: see `Client.signal`."""
+        return await self._client.signal(self.id, name, value, signal_id=signal_id)
 
     async def cancel(self, *, reason: str | None = None) -> str:
         """Cancel the task: see `Client.cancel`."""

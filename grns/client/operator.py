@@ -5,7 +5,8 @@ from __future__ import annotations
 import builtins
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
+from uuid import UUID
 
 from grns.client.arguments import known_id, short
 from grns.errors import InvalidInputError, NotFoundError
@@ -22,6 +23,7 @@ from grns.tasks.pause_pools import PoolPauses
 from grns.tasks.pause_tasks import pause_tasks, resume_tasks
 from grns.tasks.pauses import Pause
 from grns.tasks.search import Count, TaskSummary
+from grns.tasks.signals import send_signal
 from grns.tasks.steps import TaskStep, list_steps
 from grns.tasks.workflows import WorkflowState, WorkflowStatus
 
@@ -79,6 +81,40 @@ class OperatorMethods:
             limit=_checked_limit(limit),
             after=after,
         )
+
+    async def signal(
+        self,
+        task_id: str,
+        name: str,
+        value: Any = None,
+        *,
+        signal_id: UUID | None = None,
+        connection: Any = None,
+    ) -> str:
+        """Send a signal to a task, whose handler asks for it with `ctx.wait_for_signal`, now or later.
+
+        Args:
+            task_id: id of the task.
+            name: name of the signal, 1 to 64 characters of `A-Za-z0-9_.-`.
+            value: JSON of at most 64 KiB.
+            signal_id: id of the signal: sent again, it does nothing. Defaults to a new one.
+            connection: as in `submit`: the signal is sent if you commit.
+
+        Returns:
+            `woken`: the task waited for it; `kept` until the task asks for it; `repeated`: sent before.
+
+        Raises:
+            NotFoundError: there is no such task in this workspace.
+            ConflictError: the task has ended.
+            InvalidInputError: an argument is invalid, or the task has 1,000 signals that it has not taken.
+
+        Example:
+            await client.signal(task_id, "approved", {"by": "ann"})
+        """
+        return await send_signal(
+            self._database, self._transport, known_id(task_id), name, value, signal_id=signal_id,
+            workspace=self._workspace, actor=self._actor, connection=connection,
+        )  # fmt: skip
 
     async def count(self, query: str = "") -> Count:
         """Count the tasks of a filter.

@@ -28,6 +28,14 @@ class TaskChanged(AuditPayload):
     reason: Reason | None = None
 
 
+class TaskSignaled(AuditPayload):
+    """A signal was sent to a task. If it waited for that, it is queued by another event."""
+
+    task_id: TaskId
+    name: str
+    signal_id: UUID
+
+
 class TaskDiscarded(AuditPayload):
     """An ended task was discarded. For a dead or failed task, with its failure."""
 
@@ -236,6 +244,7 @@ class WebhookResent(WebhookPayload):
 
 CHANGES: dict[str, type[BaseModel]] = {
     "evt.task.changed": TaskChanged,
+    "evt.task.signaled": TaskSignaled,
     "evt.task.discarded": TaskDiscarded,
     "evt.pool.paused": PoolPaused,
     "evt.pool.resumed": PoolResumed,

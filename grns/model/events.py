@@ -75,7 +75,7 @@ class TaskWaiting(Payload):
     task_type: Token
     agent_type: AgentType
     priority: Annotated[int, Field(ge=0, le=3)]
-    waits_for: Literal["time", "tasks", "limit", "pause"] = "time"
+    waits_for: Literal["time", "tasks", "signal", "limit", "pause"] = "time"
     next_attempt_at: Instant | None = None
     attempt: Attempt | None = None
     step: str | None = None

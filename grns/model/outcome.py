@@ -23,12 +23,16 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """What a handler waits for in a step: a time, or until `required` of some tasks have ended."""
+    """What a handler waits for in a step.
+
+    A time, until `required` of some tasks have ended, or a signal, for so many seconds at most.
+    """
 
     step: str
     seconds: float | None = None
     needed: tuple[str, ...] | None = None
     required: int | None = None
+    signal: str | None = None
 
 
 @dataclass(slots=True)  # created for each task: frozen ones take five times as long

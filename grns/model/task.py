@@ -58,6 +58,8 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_CANCELLED, _WAITING, "follow", "evt.task.waiting"),  # a task that it needs was redriven
     Transition(_CANCELLED, _QUEUED, "follow", "evt.task.queued", command="needs_met"),
     Transition(_RUNNING, _WAITING, "suspend", "evt.task.waiting"),  # for a time, or for tasks
+    Transition(_WAITING, _QUEUED, "signal", "evt.task.queued", command="signaled"),
+    Transition(_WAITING, _WAITING, "signal", "evt.task.waiting"),  # for room in its limits
     Transition(_WAITING, _WAITING, "promote", "evt.task.waiting"),  # for room in its limits, once it is due
     Transition(_RETRY_WAIT, _WAITING, "promote", "evt.task.waiting"),
     Transition(_WAITING, _QUEUED, "admit", "evt.task.queued", command="admitted"),
@@ -109,8 +111,8 @@ class Task:
     `attempt` is the number of the latest attempt and only grows. `uncounted_attempts` is how many of them do
     not count: those before the latest redrive, and those released at a shutdown. `max_attempts` bounds the
     difference. It is None before the first claim if only the handler sets it. `waits_for` is `time`, `tasks`,
-    `limit` or `pause` while the status is `waiting`; `limits` are the limits that it falls under, each with
-    its key, as `tenant:acme`.
+    `signal`, `limit` or `pause` while the status is `waiting`; `limits` are the limits that it falls under,
+    each with its key, as `tenant:acme`.
     """
 
     id: str

@@ -208,6 +208,10 @@ class SyncClient(SyncOperatorMethods):
         """Return the events of a task, in order."""
         return self.ask(lambda client: client.events(task_id))
 
+    def signal(self, task_id: str, name: str, value: Any = None, *, signal_id: UUID | None = None) -> str:
+        """Send a signal to a task: see `grns.Client.signal`."""
+        return self.ask(lambda client: client.signal(task_id, name, value, signal_id=signal_id))
+
     def cancel(self, task_id: str, *, reason: str | None = None) -> str:
         """Cancel a task: see `grns.Client.cancel`."""
         return self.ask(lambda client: client.cancel(task_id, reason=reason))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from uuid import UUID
 
 from grns.client.client import Client as AsyncClient
 from grns.client.handle import TaskHandle as AsyncTaskHandle
@@ -62,6 +63,10 @@ class SyncTaskHandle(Generic[ResultT]):
     def events(self) -> list[LogEvent]:
         """Return the events of the task, in order."""
         return self._client.events(self.id)
+
+    def signal(self, name: str, value: Any = None, *, signal_id: UUID | None = None) -> str:
+        """Send a signal to the task: see `grns.Client.signal`."""
+        return self._client.signal(self.id, name, value, signal_id=signal_id)
 
     def cancel(self, *, reason: str | None = None) -> str:
         """Cancel the task: see `grns.Client.cancel`."""

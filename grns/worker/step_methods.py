@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from grns.worker.handler import Handler
 
 MOST_CHILDREN = 10_000
+_SIGNAL = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 P = ParamSpec("P")
 StepT = TypeVar("StepT")
@@ -140,6 +142,33 @@ class StepMethods:
         if seconds is None:
             raise InvalidInputError("bad_handler", f"sleep for seconds or a timedelta, not {duration!r}")
         await self._own_steps("ctx.sleep()").sleep(seconds)
+
+    async def wait_for_signal(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
+        """Wait for a signal, and return its value. While there is none, the slot is free, as in `sleep`.
+
+        Signals of one name are taken in the order in which they were sent, also those that were sent before.
+
+        Args:
+            name: name of the signal, 1 to 64 characters of `A-Za-z0-9_.-`.
+            timeout: maximum time to wait, in seconds or as a `timedelta`. Defaults to no limit.
+
+        Raises:
+            WaitTimeoutError: it did not come in time. Later attempts raise it, too: the time-out is recorded.
+            InvalidInputError: `bad_handler`: an argument is invalid.
+
+        Example:
+            approval = await ctx.wait_for_signal("approved", timeout=timedelta(days=3))
+        """
+        seconds = None if timeout is None else seconds_of(timeout)
+        if (
+            not isinstance(name, str)
+            or not _SIGNAL.fullmatch(name)
+            or (timeout is not None and seconds is None)
+        ):
+            raise InvalidInputError(
+                "bad_handler", "wait for a signal with a name of A-Z a-z 0-9 _ . - and a timeout in seconds"
+            )
+        return await self._own_steps("ctx.wait_for_signal()").signal(name, seconds)
 
     async def fan_out(
         self,

@@ -18,6 +18,7 @@ from grns.errors import (
     LeaseLostError,
     OutcomeUnknownError,
     UnavailableError,
+    WaitTimeoutError,
 )
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Suspension
@@ -87,6 +88,19 @@ class StepStore:
         if verdict != "recorded":
             raise ContendedError(f"task {claim.id} is locked by another transaction")
         return value if kept is None else kept
+
+    async def take_signal(self, claim: Claim, step: str, name: str) -> str | None:
+        """Take a signal for a step, and return the value that is recorded; None if there is no signal.
+
+        Raises LeaseLostError if the attempt does not own its task any more.
+        """
+        (row,) = await self._database.run(
+            "take_signal", claim.id, claim.attempt, claim.lease_id, claim.workspace, step, name
+        )
+        value: str | None = row["value"]
+        if value is not None and "lost" in loads_stored(value):
+            raise _lost(claim)
+        return value
 
     async def _send(self, steps: Sequence[NewStep]) -> list[tuple[str, str | None]]:
         rows = await self._database.run("record_steps", *_columns(steps))
@@ -208,6 +222,23 @@ class AttemptSteps:
             return loads_stored(found.value)
         finally:
             self._running.discard(name)
+
+    async def signal(self, name: str, seconds: float | None) -> Any:
+        """Return the value of a signal. Raises Suspended while there is none, and WaitTimeoutError."""
+        if seconds is not None and not 0 <= seconds <= _LONGEST_SLEEP_SECONDS:
+            raise InvalidInputError("bad_handler", f"wait for 0 seconds to 366 days, not {seconds}")
+        place = self._place(f"signal {name}")
+        found = await self._find(place, "signal")
+        if found is None:
+            text = await self.ask(lambda: self._store.take_signal(self._claim, place, name))
+            if text is None:
+                raise Suspended(Suspension(place, seconds=seconds, signal=name))
+            found = RecordedStep(place, "signal", text)
+            self._note(found)
+        value = loads_stored(found.value)
+        if "timed_out" in value:
+            raise WaitTimeoutError(f"no signal {name} came in time")
+        return value["value"]
 
     def waiting_place(self, name: str) -> str:
         """Return the name of a step in which the task waits for others. It is not recorded."""

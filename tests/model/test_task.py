@@ -78,6 +78,7 @@ def test_no_transition_stands_there_twice() -> None:
         "promote",
         "pause",
         "resume",
+        "signal",
     }
 
 

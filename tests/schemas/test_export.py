@@ -140,6 +140,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evt.task.dead": DEAD,
     "evt.task.cancelled": {"task_id": "t1", "attempt": 0, "reason": None},
     "evt.task.changed": ACTOR | {"task_id": "t1", "fields": ["priority"], "priority": 0},
+    "evt.task.signaled": ACTOR
+    | {"task_id": "t1", "name": "approved", "signal_id": "7dc6e5af-0776-4f37-8f16-5767f5f9471f"},
     "evt.task.discarded": ACTOR | {"task_id": "t1", "status": "dead", "fingerprint": "0f0f"},
     "evt.pool.paused": ACTOR | {"agent_type": "crawler", "until": "2026-02-06T21:00:00Z"},
     "evt.pool.resumed": ACTOR | {"agent_type": "crawler", "task_type": "fetch_page"},

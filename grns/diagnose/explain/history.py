@@ -163,6 +163,10 @@ def _changed(row: Row) -> str:
     return f"edited{_by(row)}: {what}{because(payload.get('reason'))}"
 
 
+def _signaled(row: Row) -> str:
+    return f"signal {row['payload'].get('name')}{_by(row)}"
+
+
 def _discarded(row: Row) -> str:
     return f"discarded{_by(row)}{because(row['payload'].get('reason'))}"
 
@@ -189,6 +193,7 @@ _SENTENCES: dict[str, Callable[[Row], str]] = {
     "evt.task.released": _released,
     "evt.task.cancelled": _cancelled,
     "evt.task.changed": _changed,
+    "evt.task.signaled": _signaled,
     "evt.task.discarded": _discarded,
     "dlq.task.dead": _dead_letter,
     "dlq.task.failed": _dead_letter,

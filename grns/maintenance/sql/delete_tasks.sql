@@ -35,6 +35,12 @@ pauses as (
 steps as (
     delete from grns.steps s where s.task_id = any(array(select g.id from gone g))
 ),
+signals as (
+    delete from grns.signals s where s.task_id = any(array(select g.id from gone g))
+),
+signal_waits as (
+    delete from grns.signal_waits w where w.task_id = any(array(select g.id from gone g))
+),
 keys as (
     delete from grns.unique_keys k
     where k.ctid = any(array(  -- a submission that has one locked gives it to its own task

@@ -3,7 +3,7 @@ with wanted as (
     select w.id from unnest($1::text[]) as w (id)
 ),
 locked as (
-    select t.id, t.status as was, t.waits_for as waited_for, t.next_attempt_at as due_at, t.last_message_id as led_here,
+    select t.id, t.status as was, t.waits_for as waited_for, case when t.waits_for is distinct from 'signal' then t.next_attempt_at end as due_at, t.last_message_id as led_here,
         gen_random_uuid() as event_id
     from wanted w
     join grns.tasks t on t.id = w.id

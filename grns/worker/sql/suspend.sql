@@ -1,3 +1,3 @@
 -- Lets a task wait whose handler asks for it: see the function. $1 id, $2 attempt, $3 lease_id, $4 workspace, $5 event id,
--- $6 causation_id, $7 name of the step, $8 seconds, or $9 ids of tasks and $10 how many of these must end
-select grns.suspend_task($1, $2, $3, $4, $5, $6, $7, $8::double precision, $9::text[], $10::integer) as verdict
+-- $6 causation_id, $7 name of the step, $8 seconds, or $9 ids of tasks and $10 how many of these must end, or $11 a signal and $8
+select grns.suspend_task($1, $2, $3, $4, $5, $6, $7, $8::double precision, $9::text[], $10::integer, $11) as verdict

@@ -44,7 +44,7 @@ create table grns.tasks (
     discarded_at        timestamptz,          -- a mark, not a status: a redrive removes it
     discarded_by        text,
     operation_id        bigint,               -- the bulk operation that moved it last: it never moves it twice
-    waits_for           text,                 -- set exactly while waiting: time, tasks (see grns.waits), limit, or pause
+    waits_for           text,                 -- set exactly while waiting: time, tasks (see grns.waits), signal (see grns.signal_waits), limit, or pause
     limits              text[] collate "C",   -- the limits that it falls under, each with its key; null: none
     -- One constraint: each is read anew by every statement that writes, and there are many small ones.
     constraint tasks_shape check (
@@ -53,6 +53,7 @@ create table grns.tasks (
                 and queued_at is null and next_attempt_at is null and finished_at is null
             when 'queued' then queued_at is not null and next_attempt_at is null and finished_at is null
             when 'waiting' then (waits_for = 'time' and next_attempt_at is not null
+                    or waits_for = 'signal'
                     or waits_for in ('tasks', 'limit', 'pause') and next_attempt_at is null) is true
                 and queued_at is null and finished_at is null
             when 'retry_wait' then next_attempt_at is not null and queued_at is null and finished_at is null

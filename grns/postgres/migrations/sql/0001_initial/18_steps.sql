@@ -10,7 +10,30 @@ create table grns.steps (
     attempt     integer not null,
     recorded_at timestamptz not null default clock_timestamp(),
     primary key (task_id, name),
-    constraint steps_kind check (kind in ('step', 'sleep', 'fan_out', 'join'))
+    constraint steps_kind check (kind in ('step', 'sleep', 'fan_out', 'signal'))
+);
+
+-- Signals. One that is sent before its task asks for it waits here; of one name they are taken in order.
+create table grns.signals (
+    id        uuid primary key,
+    seq       bigint generated always as identity,
+    workspace text collate "C" not null,
+    task_id   text collate "C" not null,
+    name      text collate "C" not null,
+    value     jsonb not null,
+    sent_by   text,
+    sent_at   timestamptz not null default clock_timestamp(),
+    taken_by  text                                -- the step that has it
+);
+create index signals_task on grns.signals (task_id, name, seq);
+
+-- For which signal a task waits, and until when. A row says nothing once the task does not wait for a signal any more.
+create table grns.signal_waits (
+    task_id   text collate "C" primary key,
+    workspace text collate "C" not null,
+    name      text collate "C" not null,
+    step      text not null,
+    until     timestamptz                         -- null: as long as it takes
 );
 
 -- Whether an attempt has recorded a step: then it does not count if it fails.
@@ -19,17 +42,19 @@ create function grns.has_recorded(task_id text, attempt integer) returns boolean
 $$;
 
 -- Lets a task wait whose handler asks for it, and records why: its slot is free, and the attempt does not count. It waits for a
--- time (`seconds`), or until `required` of the tasks `needed` have ended, however they did. Answers as grns/worker/sql/finish.sql:
+-- time (`seconds`), until `required` of the tasks `needed` have ended, however they did, or for a signal, at most for `seconds`.
+-- Answers as grns/worker/sql/finish.sql:
 -- `waiting`, `lost`, `locked`; or `cancelled`: a cancel was asked for, and nothing is written.
 -- Of a step that an earlier attempt has recorded, the time stays.
 create function grns.suspend_task(
     id text, attempt integer, lease_id uuid, workspace text, event_id uuid, causation_id uuid, step text,
-    seconds double precision, needed text[], required integer
+    seconds double precision, needed text[], required integer, signal text
 ) returns text language plpgsql as $$
 #variable_conflict use_variable
 declare
     task grns.tasks;
     due timestamptz;
+    cause text := 'time';
     clock constant timestamptz := clock_timestamp();
 begin
     select t.* into task from grns.tasks t
@@ -43,13 +68,27 @@ begin
     elsif task.cancel_requested_at is not null then
         return 'cancelled';
     end if;
-    if needed is null then
+    if signal is not null then
+        insert into grns.signal_waits as w (task_id, workspace, name, step, until)
+        values (id, workspace, signal, step, clock + seconds * interval '1 second')
+        on conflict (task_id) do update
+        set name = excluded.name, step = excluded.step,
+            until = case when w.step = excluded.step then w.until else excluded.until end
+        returning w.until into due;
+        cause := 'signal';
+        -- Who sends one locks the task first: it was sent before, or comes after this has been committed.
+        if exists (select from grns.signals s where s.task_id = id and s.name = signal and s.taken_by is null) then
+            cause := 'time';
+            due := clock;
+        end if;
+    elsif needed is null then
         insert into grns.steps as s (task_id, name, workspace, kind, value, attempt)
         values (id, step, workspace, 'sleep', jsonb_build_object('until', extract(epoch from clock) + seconds), attempt)
         on conflict (task_id, name) do nothing;
         select to_timestamp((s.value ->> 'until')::double precision) into due
         from grns.steps s where s.task_id = id and s.name = step;
     else
+        cause := 'tasks';
         -- The follower counts what has ended: it reads the event below.
         insert into grns.needs as e (task_id, needs, workspace, outcome)
         select id, n.needs, workspace, 'end' from unnest(needed) as n (needs)
@@ -68,7 +107,7 @@ begin
         set open = excluded.open, met = excluded.met, broken = excluded.broken, required = excluded.required, run_at = null;
     end if;
     update grns.tasks t
-    set status = 'waiting', waits_for = case when needed is null then 'time' else 'tasks' end, next_attempt_at = due,
+    set status = 'waiting', waits_for = cause, next_attempt_at = due,
         owner_agent_id = null, lease_id = null, lease_until = null, uncounted_attempts = t.uncounted_attempts + 1,
         updated_at = clock, version = t.version + 1, last_message_id = event_id
     where t.id = id
@@ -81,5 +120,112 @@ begin
             'priority', task.priority, 'waits_for', task.waits_for, 'next_attempt_at', due, 'attempt', attempt,
             'step', step));
     return 'waiting';
+end
+$$;
+
+-- Takes the oldest signal of a name for a step of an attempt that owns its task, and records it; or that the time to wait for it
+-- has passed. Answers with the value of the step, `{"value": …}` or `{"timed_out": true}`; with null where the task has to
+-- wait, and with `{"lost": true}` where the attempt does not own it any more.
+create function grns.take_signal(id text, attempt integer, lease_id uuid, workspace text, step text, signal text)
+returns jsonb language plpgsql as $$
+#variable_conflict use_variable
+declare
+    answer jsonb;
+    taken uuid;
+begin
+    perform from grns.tasks t
+    where t.id = id and t.attempt = attempt and t.lease_id = lease_id and t.workspace = workspace and t.status = 'running'
+    for share;
+    if not found then
+        return '{"lost": true}';
+    end if;
+    select s.value into answer from grns.steps s where s.task_id = id and s.name = step;
+    if found then
+        return answer;
+    end if;
+    select s.id, jsonb_build_object('value', s.value) into taken, answer
+    from grns.signals s where s.task_id = id and s.name = signal and s.taken_by is null
+    order by s.seq
+    limit 1;
+    if found then
+        update grns.signals s set taken_by = step where s.id = taken;
+    elsif exists (
+        select from grns.signal_waits w where w.task_id = id and w.step = step and w.until <= clock_timestamp())
+    then
+        answer := '{"timed_out": true}';
+    else
+        return null;
+    end if;
+    insert into grns.steps (task_id, name, workspace, kind, value, attempt)
+    values (id, step, workspace, 'signal', answer, attempt);
+    return answer;
+end
+$$;
+
+-- Sends a signal to a task, for any language, inside the caller's own transaction; one that waits for it is queued. Its `signal_id`
+-- names it: sent again, nothing is done. Answers `woken`, `kept` until the task asks for it, `repeated`, or the status of a task
+-- that has ended, which takes none. What is refused has the SQLSTATE 22023.
+create function grns.send_signal(
+    task_id text, name text, value jsonb default 'null', signal_id uuid default null, workspace text default 'default',
+    actor text default null, wakes boolean default true
+) returns text language plpgsql as $$
+#variable_conflict use_variable
+declare
+    task grns.tasks;
+    event uuid;
+    new_id constant uuid := coalesce(signal_id, gen_random_uuid());
+    clock constant timestamptz := clock_timestamp();
+begin
+    if (name ~ '^[A-Za-z0-9_.-]{1,64}$' and value is not null and octet_length(value::text) <= 65536) is not true then
+        raise exception 'grns: a signal has a name of 1 to 64 of A-Z a-z 0-9 _ . - and a value of 64 KiB at most'
+            using errcode = 'invalid_parameter_value', detail = 'bad_signal';
+    end if;
+    select t.* into task from grns.tasks t where t.id = task_id and t.workspace = workspace for no key update;
+    if not found then
+        raise exception 'grns: there is no task % in workspace %', task_id, workspace
+            using errcode = 'no_data_found', detail = 'not_found';
+    elsif exists (select from grns.signals s where s.id = new_id) then
+        return 'repeated';
+    elsif task.finished_at is not null then
+        return task.status;
+    elsif (select count(*) from grns.signals s where s.task_id = task_id and s.taken_by is null) >= 1000 then
+        raise exception 'grns: task % has 1000 signals that it has not taken', task_id
+            using errcode = 'invalid_parameter_value', detail = 'too_many_signals';
+    end if;
+    insert into grns.signals (id, workspace, task_id, name, value, sent_by)
+    values (new_id, workspace, task_id, name, value, actor);
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, actor, payload)
+    values (task.version, gen_random_uuid(), workspace, task_id, 'evt.task.signaled', task.attempt, task.trace_id,
+        task.last_message_id, actor,
+        json_build_object('task_id', task_id, 'name', name, 'signal_id', new_id, 'actor', actor));
+    if task.waits_for is distinct from 'signal'
+        or not exists (select from grns.signal_waits w where w.task_id = task_id and w.name = name)
+    then
+        return 'kept';
+    end if;
+    event := overlay(gen_random_uuid()::text placing '0' from 29)::uuid;  -- room for its command's bit
+    update grns.tasks t
+    set status = case when t.limits is null then 'queued' else 'waiting' end,
+        waits_for = case when t.limits is not null then 'limit' end, next_attempt_at = null,
+        queued_at = case when t.limits is null then clock end,
+        queued_reason = case when t.limits is null then 'signaled' else t.queued_reason end,
+        updated_at = clock, version = t.version + 1, last_message_id = event
+    where t.id = task_id
+    returning t.* into task;
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was, actor,
+        payload)
+    select task.version, event, workspace, task_id, 'evt.task.' || task.status, task.attempt, null, task.trace_id, null::uuid,
+        'w'::"char", actor,
+        json_build_object('task_id', task_id, 'task_type', task.task_type, 'agent_type', task.agent_type,
+            'priority', task.priority, 'reason', 'signaled', 'waits_for', task.waits_for, 'actor', actor)
+    union all
+    select task.version, grns.command_id(event), workspace, task_id, 'cmd.task.execute', task.attempt,
+        task.agent_type || '.p' || task.priority, task.trace_id, event, null, null,
+        json_build_object('task_id', task_id, 'target_agent_type', task.agent_type, 'reason', 'signaled')
+    where task.status = 'queued';
+    if wakes then
+        perform grns.wake_relay();
+    end if;
+    return 'woken';
 end
 $$;

@@ -20,6 +20,8 @@ insert into grns.tenant_rights (relation, rights) values
     ('saved_filters', 'select, insert, update, delete'),
     ('operations', 'select, insert, update'),
     ('steps', 'select'),
+    ('signals', 'select, insert'),
+    ('signal_waits', 'select'),
     ('unique_keys', 'select, insert, update'),
     ('task_pauses', 'select, insert, update, delete'),
     ('pauses', 'select, insert, update, delete'),

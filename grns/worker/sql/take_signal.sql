@@ -1,0 +1,2 @@
+-- Takes a signal for a step: see the function. $1 id, $2 attempt, $3 lease_id, $4 workspace, $5 step, $6 name of the signal
+select grns.take_signal($1, $2, $3, $4, $5, $6)::text as value
