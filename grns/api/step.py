@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from grns.api.access import Reader, Submitter
+from grns.api.access import Operator, Reader
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Body, strict_body
@@ -35,7 +35,7 @@ class SignalResponse(BaseModel):
 
 @routes.post("/tasks/{task_id}/signals", response_model=SignalResponse)
 async def signal_task(
-    request_context: Submitter,
+    request_context: Operator,
     body: Annotated[SignalRequest, strict_body(SignalRequest, code="bad_signal")],
     task_id: TaskId,
 ) -> Response:

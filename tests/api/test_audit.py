@@ -53,6 +53,7 @@ BODIES: dict[str, Any] = {
     "create_tasks": {"tasks": [{"task_type": "noop"}]},
     "create_task": {"task_type": "noop"},
     "edit_task": {"priority": 0},
+    "signal_task": {"name": "approved"},
     "edit_issue": {"state": "acknowledged"},
     "create_workflow": {"name": "two", "tasks": [{"task_type": "noop"}]},
     "put_schedule": {"name": "daily", "cron": "0 9 * * *", "task_type": "noop", "agent_type": "worker"},

@@ -272,3 +272,17 @@ async def test_the_steps_of_a_task(local: httpx2.AsyncClient, shared: Database) 
     assert [one["name"] for one in rest["items"]] == ["search-2"]
     assert rest["next_cursor"] is None
     assert problem_of(await local.get(f"{TASKS}/{taken.id}/steps?cursor=no"), 400) == "bad_cursor"
+
+
+async def test_a_signal_is_sent_once(local: httpx2.AsyncClient, shared: Database) -> None:
+    taken = await place(shared, "running")
+    body = {"name": "approved", "value": {"by": "ann"}, "id": "7dc6e5af-0776-4f37-8f16-5767f5f9471f"}
+    path = f"{TASKS}/{taken.id}/signals"
+    assert good(await local.post(path, json=body)) == {"answer": "kept"}
+    assert good(await local.post(path, json=body)) == {"answer": "repeated"}
+    store = StepStore(shared, batch_limit=1)
+    assert await store.take_signal(taken, "signal approved", "approved") == '{"value": {"by": "ann"}}'
+    assert problem_of(await local.post(f"{TASKS}/gr-nothing/signals", json=body), 404) == "not_found"
+    assert problem_of(await local.post(path, json={"name": "a b"}), 400) == "bad_signal"
+    await finish(shared, taken)
+    assert problem_of(await local.post(path, json={"name": "approved"}), 409) == "conflict"

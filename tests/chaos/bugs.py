@@ -111,7 +111,7 @@ MUTANTS = (
         "tests/worker/test_steps.py::test_a_sleep_gives_the_slot_away_and_spends_no_attempt",
     ),
     Mutant(
-        "a sleep that begins again", "tests", ("next_attempt_at",),
+        "a sleep that begins again", "tests", ("assert datetime.datetime",),
         (Edit(_STEPS, "on conflict (task_id, name) do nothing;\n        select", "on conflict (task_id, name) do update set value = excluded.value;\n        select"),),
         "tests/worker/test_steps.py::test_a_sleep_gives_the_slot_away_and_spends_no_attempt",
     ),

@@ -342,6 +342,7 @@ def test_a_variable_that_is_misspelt_is_told(grns: Call) -> None:
         f"task show {UNKNOWN}",
         f"task events {UNKNOWN}",
         f"task steps {UNKNOWN}",
+        f"task signal {UNKNOWN} approved",
         f"task wait {UNKNOWN}",
         f"task cancel {UNKNOWN}",
         f"task redrive {UNKNOWN}",
