@@ -99,7 +99,7 @@ async def test_result_of_a_task_that_ended_otherwise_raises_how(client: Client, 
     assert len({failed, dead, cancelled, failed}) == 3
     with pytest.raises(grns.TaskEndedError, match="is dead: ValueError: no such page"):
         await dead.result(timeout=5)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match="has not ended within 0 s: it is queued"):
         await (await client.submit(fetch_page, Page(url="x"))).result(timeout=0)
     assert await dead.redrive() == "redriven"
     assert await dead.status() == "queued"
@@ -116,6 +116,22 @@ async def test_submit_many_takes_handlers_and_returns_handles(client: Client, sh
         await client.submit_many([{"task": "noop", "pool": "worker", "agent_type": "worker"}])
     with pytest.raises(InvalidInputError, match="payload"):
         await client.submit_many([{"task": fetch_page, "payload": Page(url="x")}, {"task": fetch_page}])
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("eta", "pass run_at="),
+        ("countdown", "pass delay="),
+        ("queue", "pass pool="),
+        ("order_id", "fields of the payload go into one object"),
+    ],
+)
+async def test_options_of_other_frameworks_lead_to_ours(client: Client, option: str, words: str) -> None:
+    fetch_page, _ = shop()
+    untyped: Any = client
+    with pytest.raises(InvalidInputError, match=f"^{option}: .*{words}"):
+        await untyped.submit(fetch_page, **{option: 1})
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(-60, "queued"), (3600, "waiting")])

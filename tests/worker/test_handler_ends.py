@@ -308,6 +308,21 @@ def test_options_of_other_frameworks_lead_to_ours(option: str, words: str) -> No
         pool.task(**{option: True})(lambda: None)
 
 
+async def test_the_client_of_a_context_is_not_for_plain_handlers() -> None:
+    """A coroutine that a plain handler never awaits would submit nothing, and only a warning would tell."""
+    with testing.eager() as client:
+        context = testing.context(client=client)
+        with pytest.raises(InvalidInputError, match=r"use a grns\.sync\.Client"):
+            await asyncio.to_thread(lambda: context.client)
+        assert context.client is client
+
+
+@pytest.mark.parametrize(("name", "words"), [("retry", r"raise grns\.Retry"), ("colour", "has no 'colour'$")])
+def test_what_a_context_has_elsewhere(name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=words):
+        getattr(testing.context(), name)
+
+
 async def test_results_are_not_for_plain_handlers() -> None:
     def body(ctx: grns.Context) -> Any:
         return ctx.results()
