@@ -73,6 +73,7 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("read_steps", "worker-1"),
     *_statement("record_steps", "worker-1"),
     *_statement("read_joined", "worker-1"),
+    *_statement("take_signal", "worker-1"),
     *_statement("suspend", "worker-1"),
     Moment("relay.read", "relay-1", "the lead"),
     Moment("relay.published", "relay-1", "the lead"),

@@ -6,12 +6,13 @@ import asyncio
 import os
 import random
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grns
 from tests.chaos.journal import Journal
-from tests.chaos.steps import STEPS
+from tests.chaos.steps import SIGNAL, STEPS
 
 pool = grns.Pool(os.environ.get("GRNS_CHAOS_AGENT_TYPE", "worker"))
 _journal: Journal | None = None
@@ -102,6 +103,9 @@ async def stepwise(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any
             await task.step(name, _step, task, name, payload["seconds"] / 2)
         if number % 3 == 0:
             await task.sleep(2.1)
+        if number % 5 == 0:
+            with suppress(grns.WaitTimeoutError):
+                assert await task.wait_for_signal(SIGNAL, timeout=3) == number
         if number % 2:
             child = {"number": number, "seconds": 0.0, "parent": task.id}
             await task.join(await task.fan_out("children", steady, [child, child]), return_exceptions=True)

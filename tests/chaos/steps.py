@@ -15,7 +15,10 @@ from tests.chaos import journal
 
 STEPWISE = "stepwise"
 STEPS = ("one", "two", "three")
+SIGNAL = "go"  # sent to every fifth one, which waits for it a little
 _STEPS = "select task_id, name, kind, attempt, value::text as value from grns.steps"
+
+_SIGNALS = "select task_id, count(taken_by) as taken from grns.signals group by task_id"
 
 
 @dataclass(slots=True)
@@ -25,6 +28,8 @@ class Stepwise:
     attempts: dict[tuple[str, str], int] = field(default_factory=dict)
     spared: set[tuple[str, int]] = field(default_factory=set)
     fan_outs: dict[str, list[str]] = field(default_factory=dict)
+    signals: dict[str, int | None] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
 
     async def read(self, connection: asyncpg.Connection) -> None:
         """Read the steps."""
@@ -34,17 +39,23 @@ class Stepwise:
                 self.spared.add((row["task_id"], row["attempt"]))
             if row["kind"] == "fan_out":
                 self.fan_outs[row["task_id"]] = json.loads(row["value"])
+            if row["kind"] == "signal":
+                self.signals[row["task_id"]] = json.loads(row["value"]).get("value")
+        for row in await connection.fetch(_SIGNALS):
+            self.taken[row["task_id"]] = row["taken"]
 
     def judge(self, directory: Path, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         """Return what is wrong."""
-        children: dict[str, list[str]] = defaultdict(list)
         for task_id, row in tasks.items():
-            if row.get("parent") is not None:
-                children[row["parent"]].append(task_id)
             if row["task_type"] == STEPWISE and row["status"] == "succeeded":
                 missing = [name for name in STEPS if (task_id, name) not in self.attempts]
                 if missing:
                     yield f"{task_id} has succeeded without {missing}"
+        yield from self._judge_runs(directory)
+        yield from self._judge_signals(tasks)
+        yield from self._judge_fan_outs(tasks)
+
+    def _judge_runs(self, directory: Path) -> Iterator[str]:
         for note in journal.read(directory, "effects-*.jsonl"):
             if note["what"] != "step":
                 continue
@@ -52,6 +63,19 @@ class Stepwise:
             if recorded is not None and note["attempt"] > recorded:
                 told = f"{note['task']}: {note['step']} ran in attempt {note['attempt']}"
                 yield f"{told}, and was recorded by attempt {recorded}"
+
+    def _judge_signals(self, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+        for task_id, value in self.signals.items():
+            if value is not None and str(value) != tasks[task_id]["number"]:
+                yield f"{task_id} was sent {tasks[task_id]['number']}, and got {value}"
+            if (value is not None) != (self.taken.get(task_id, 0) == 1):
+                yield f"{task_id} got {value}, and {self.taken.get(task_id, 0)} signals are taken"
+
+    def _judge_fan_outs(self, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+        children: dict[str, list[str]] = defaultdict(list)
+        for task_id, row in tasks.items():
+            if row.get("parent") is not None:
+                children[row["parent"]].append(task_id)
         for task_id in children.keys() | self.fan_outs.keys():
             there, wanted = sorted(children[task_id]), sorted(self.fan_outs.get(task_id, []))
             if there != wanted:

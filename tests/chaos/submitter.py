@@ -16,7 +16,7 @@ import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from tests.chaos import strangers
 from tests.chaos.http_worker import POOL
 from tests.chaos.journal import Journal
 from tests.chaos.limits import LIMITED, tenant_of
-from tests.chaos.steps import STEPWISE
+from tests.chaos.steps import SIGNAL, STEPWISE
 
 _KINDS = ("steady", "steady", "steady", "steady", "thread", "ledger", "doomed", LIMITED, STEPWISE)
 _AGENT_TYPES = ("worker", "worker", "scout") * 4 + (POOL,) * ("GRNS_CHAOS_URL" in os.environ)
@@ -72,6 +72,7 @@ class Submitter:
         self._stopping = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
         self.cancel: Callable[[str], Awaitable[str]] | None = None
+        self.signal: Callable[[str, str, int], Awaitable[str]] | None = None
 
     async def run(self) -> None:
         """Submit until SIGTERM."""
@@ -96,6 +97,11 @@ class Submitter:
             return
         if random.random() < _AGAIN:
             await self._hand_in(wanted)
+        number = wanted["payload"]["number"]
+        if self.signal is not None and wanted["task_type"] == STEPWISE and number % 5 == 0:
+            await asyncio.sleep(random.random() * 4)
+            with suppress(GrnsError):  # it has timed out, has ended, or Postgres is away
+                await self.signal(task_id, SIGNAL, number)
         if self.cancel is not None and random.random() < _CANCELLED:
             await self._cancel(task_id)
 
@@ -140,7 +146,7 @@ async def by_client(per_second: float) -> None:
             return (await client.submit(**said)).id
 
         submitter = Submitter(per_second, submit)
-        submitter.cancel = client.cancel
+        submitter.cancel, submitter.signal = client.cancel, client.signal
         await submitter.run()
 
 

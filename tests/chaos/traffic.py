@@ -21,12 +21,13 @@ from tests.chaos import strangers
 from tests.chaos.journal import Journal
 from tests.chaos.limits import LIMITED, pause_limits, resume_limits, tenant_of
 from tests.chaos.stage import Seat, Stage
-from tests.chaos.steps import STEPWISE
+from tests.chaos.steps import SIGNAL, STEPWISE
 from tests.support.harness import eventually
 
 _PER_SECOND = 15.0
 _SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4)"
 _SUBMIT_NEEDY = "select task_id from grns.submit_graph($1)"
+_SIGNAL = "select grns.send_signal($1, $2, $3::text::jsonb)"
 _NEEDY = 0.25
 _KINDS = ("steady", "steady", "ledger", "doomed", "thread", LIMITED, STEPWISE)
 _MANY = 8
@@ -117,6 +118,9 @@ class Traffic:
                         wanted["idempotency_key"],
                     )
                 self._journal.note("ok", key=wanted["idempotency_key"], task=latest)
+                number = wanted["payload"]["number"]
+                if wanted["task_type"] == STEPWISE and number % 5 == 0:
+                    await connection.execute(_SIGNAL, latest, SIGNAL, str(number))
                 await asyncio.sleep(self._chance.expovariate(_PER_SECOND))
         finally:
             connection.terminate()
