@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import grns
 from grns.access.isolation import as_tenant
 from grns.bootstrap.app import App
 from grns.cli import run
@@ -26,6 +27,7 @@ from grns.worker import registry as agent
 from grns.worker.claims import Claimant
 from tests.support.admitters import put_limit
 from tests.support.aggregators import begin_here, count_all
+from tests.support.attempts import attempts_of
 from tests.support.harness import settings_for, submit, submit_many
 from tests.support.store import (
     ACTOR,
@@ -318,3 +320,31 @@ def test_it_is_told_at_a_terminal(
     assert "broker_away" in [one["word"] for one in json.loads(capfd.readouterr().out)["reasons"]]
     assert run(["explain", "gr-nobody"]) == 3
     assert run(["explain", "a.b"]) == 2
+
+
+async def test_what_a_handler_waits_for_is_told(shared: Database) -> None:
+    pool = grns.Pool("worker")
+
+    @pool.task("noop")
+    async def approve(payload: dict[str, Any], ctx: grns.Context) -> None:
+        if payload["sleeps"]:
+            await ctx.sleep(3600)
+        await ctx.wait_for_signal("approved", timeout=payload.get("timeout"))
+
+    async def told(**payload: Any) -> tuple[str, str, tuple[str, ...], str]:
+        task = await submit(shared, payload=payload)
+        assert await attempts.run(task.id) == "waiting"
+        said = await why(shared, task.id)
+        return said.reasons[0].word, said.reasons[0].sentence, tuple(said.next_steps), said.steps[-1].sentence
+
+    with attempts_of(pool, shared) as attempts:
+        code, sentence, steps, last = await told(sleeps=False)
+        assert (code, sentence) == ("signal", "waiting for the signal approved")
+        assert "grns task signal" in steps[0]
+        assert last == "waits for a signal, in the step 'signal approved'"
+        _, sentence, _, _ = await told(sleeps=False, timeout=3600)
+        assert "approved, until" in sentence
+        code, sentence, _, last = await told(sleeps=True)
+        assert code == "not_due"
+        assert sentence.startswith("sleeping in its step 'sleep' until")
+        assert last.startswith("sleeps until")

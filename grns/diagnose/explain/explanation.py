@@ -128,14 +128,34 @@ def _waiting(seen: TaskSnapshot) -> list[Cause]:
         at = clock(pause.paused_at, seen.now)
         sentence = f"paused by {pause.paused_by} at {at}{because(pause.reason)}"
         return [Cause("paused", sentence, (f"grns task resume {seen.task.id}",))]
+    if seen.task.waits_for == "signal":
+        return [_signal(seen)]
     if due is None:
         return limited(seen) if seen.task.waits_for == "limit" else _needy(seen)
+    if due > seen.now and (step := _step(seen)) is not None:
+        left = (due - seen.now).total_seconds()
+        sentence = f"sleeping in its step {step!r} until {clock(due, seen.now)}, for {lasted(left)} more"
+        return [Cause("not_due", sentence), *standing(seen)]
     if due > seen.now:
         left = (due - seen.now).total_seconds()
         sentence = f"waiting until {clock(due, seen.now)}, for {lasted(left)} more"
         step = f"grns task edit {seen.task.id} --delay 0s  (to run it now)"
         return [Cause("not_due", sentence, (step,)), *standing(seen)]
     return [_overdue(seen, due, "waiting:"), *standing(seen)]
+
+
+def _signal(seen: TaskSnapshot) -> Cause:
+    due = seen.task.next_attempt_at
+    name = (_step(seen) or "").removeprefix("signal ").partition("#")[0] or "NAME"
+    until = "" if due is None else f", until {clock(due, seen.now)} at the latest"
+    hint = f"grns task signal {seen.task.id} {name}  (to send it now)"
+    return Cause("signal", f"waiting for the signal {name}{until}", (hint,))
+
+
+def _step(seen: TaskSnapshot) -> str | None:
+    """Return the step in which the handler waits."""
+    waits = [row for row in seen.history if row["kind"] == "evt.task.waiting"]
+    return waits[-1]["payload"].get("step") if waits else None
 
 
 def _needy(seen: TaskSnapshot) -> list[Cause]:

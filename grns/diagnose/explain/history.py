@@ -75,6 +75,8 @@ def _queued(row: Row) -> str:
         )
     if reason == "needs_met":
         return "queued: its needs are met"
+    if reason == "signaled":
+        return "queued: its signal came"
     if reason == "admitted":
         return "queued: there is room in its limits"
     return "queued: its time was due"
@@ -86,6 +88,8 @@ def _waiting(row: Row) -> str:
         return f"paused{_by(row)}{because(row['payload'].get('why'))}"
     if reason == "resumed":
         return f"resumed{_by(row)}{because(row['payload'].get('why'))}: waits again"
+    if (step := row["payload"].get("step")) is not None:
+        return _suspended(row, short(step))
     if row["payload"].get("waits_for") == "limit":
         return _limited(row, reason)
     if row["payload"].get("waits_for") == "tasks":
@@ -97,6 +101,15 @@ def _waiting(row: Row) -> str:
     if row["version"] > 1:
         return f"its needs are met: due at {_moment(row, 'next_attempt_at')}"
     return f"submitted{_by(row)} with a delay: due at {_moment(row, 'next_attempt_at')}"
+
+
+def _suspended(row: Row, step: str) -> str:
+    """Say what a handler waits for."""
+    if row["payload"].get("waits_for") == "tasks":
+        return f"waits for its tasks, in the step {step!r}"
+    if row["payload"].get("waits_for") == "signal":
+        return f"waits for a signal, in the step {step!r}"
+    return f"sleeps until {_moment(row, 'next_attempt_at')}, in the step {step!r}"
 
 
 def _limited(row: Row, reason: str | None) -> str:

@@ -7,7 +7,7 @@ select e.seq, e.version, e.kind, e.attempt, e.actor, e.created_at,
         'target_agent_type', e.payload -> 'target_agent_type', 'agent_id', e.payload -> 'agent_id',
         'queued_ms', e.payload -> 'queued_ms', 'duration_ms', e.payload -> 'duration_ms',
         'next_attempt_at', e.payload -> 'next_attempt_at', 'fields', e.payload -> 'fields',
-        'error_class', e.payload -> 'error_class', 'why', left(e.payload ->> 'why', 500),
+        'error_class', e.payload -> 'error_class', 'step', e.payload -> 'step', 'name', e.payload -> 'name', 'why', left(e.payload ->> 'why', 500),
         'error', json_build_object('class', left(e.payload #>> '{error,class}', 500),
             'message', left(e.payload #>> '{error,message}', 500))
     ))::text as payload
