@@ -29,6 +29,15 @@ class LimitKeys:
     items: list[LimitKey]
 
 
+class LimitKeySpec(Body):
+    """Numbers of one key; with `is_default`, none of its own."""
+
+    key: Annotated[str, Field(min_length=1, max_length=128)]
+    max_tasks: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = None
+    weight: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] = 1.0
+    is_default: bool = False
+
+
 class PauseLimitRequest(Body):
     """Why a limit is paused."""
 
@@ -71,6 +80,31 @@ async def list_limit_keys(request_context: Reader, name: LimitName, limit: Limit
         return Answer(
             LimitKeys(await store.list_keys(database, name, workspace=request_context.workspace, limit=limit))
         )
+
+
+@routes.put("/limits/{name}/keys", response_model=TaskLimit)
+async def put_limit_key(
+    request_context: Operator,
+    body: Annotated[LimitKeySpec, strict_body(LimitKeySpec, code="bad_limit")],
+    name: LimitName,
+) -> Response:
+    """Give one key of a limit numbers of its own; with `is_default`, take them back."""
+    async with request_context.writing() as database:
+        if body.is_default:
+            found = await store.delete_key(
+                database, name, body.key, workspace=request_context.workspace, actor=request_context.actor
+            )
+        else:
+            found = await store.put_key(
+                database,
+                name,
+                body.key,
+                max_tasks=body.max_tasks,
+                weight=body.weight,
+                workspace=request_context.workspace,
+                actor=request_context.actor,
+            )
+        return Answer(found)
 
 
 @routes.post("/limits/{name}/pause", response_model=TaskLimit)

@@ -59,6 +59,8 @@ _KEYS = (
     Column("WAITING", "waiting"),
     Column("QUEUED", "queued"),
     Column("RUNNING", "running"),
+    Column("MAX", "max_tasks", spare=2),
+    Column("WEIGHT", "weight", spare=3),
     Column("OLDEST", "waiting_since", is_age=True, spare=1),
 )
 
@@ -124,6 +126,37 @@ async def keys(session: CliSession, out: Output, name: str, limit: int) -> None:
     """List the keys of a limit that have tasks, the most waiting first."""
     await store.read(session.database, name, workspace=session.workspace)
     out.rows(await store.list_keys(session.database, name, workspace=session.workspace, limit=limit), _KEYS)
+
+
+@limit.command(
+    "set-key",
+    examples=[
+        "grns pool limit set-key tenant acme --max 20 --weight 3",
+        "grns pool limit set-key tenant acme --reset",
+    ],
+)
+@_NAME
+@click.argument("key", metavar="KEY")
+@click.option("--max", "max_tasks", type=click.IntRange(1), help="Tasks at once. Defaults to the limit's.")
+@click.option(
+    "--weight",
+    type=click.FloatRange(0.01, 100),
+    default=1.0,
+    show_default=True,
+    help="Turns that it has where another key has one.",
+)
+@click.option("--reset", "is_default", is_flag=True, help="Take its numbers back.")
+@with_session("write", missing=_LIST)
+async def set_key(
+    session: CliSession, name: str, key: str, max_tasks: int | None, weight: float, is_default: bool
+) -> None:
+    """Give one KEY of the limit NAME numbers of its own."""
+    who = {"workspace": session.workspace, "actor": session.actor}
+    if is_default:
+        await store.delete_key(session.database, name, key, **who)
+    else:
+        await store.put_key(session.database, name, key, max_tasks=max_tasks, weight=weight, **who)
+    failure.note(f"see: grns pool limit keys {name}")
 
 
 @limit.command(examples=["grns pool limit pause openai", "grns pool limit pause openai --reason outage"])

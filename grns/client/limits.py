@@ -73,6 +73,35 @@ class TaskLimits:
         await self.get(name)
         return await service.list_keys(self._database, name, workspace=self._workspace, limit=limit)
 
+    async def put_key(self, name: str, key: str, *, max: int | None = None, weight: float = 1.0) -> None:
+        """Give one key of a limit numbers of its own, such as a customer who pays for more.
+
+        Args:
+            name: name of the limit.
+            key: value of the key, at most 128 bytes.
+            max: tasks of it that are queued or running. Defaults to the limit's.
+            weight: turns that it has where another key has one, 0.01 to 100.
+
+        Raises:
+            NotFoundError: the workspace has no limit of this name.
+            InvalidInputError: an argument is invalid (`bad_limit`).
+
+        Example:
+            await client.limits.put_key("tenant", "acme", max=20, weight=3)
+        """
+        await service.put_key(
+            self._database, name, key, max_tasks=max, weight=weight, workspace=self._workspace,
+            actor=self._actor,
+        )  # fmt: skip
+
+    async def delete_key(self, name: str, key: str) -> None:
+        """Take the numbers of one key back.
+
+        Raises:
+            NotFoundError: the workspace has no limit of this name, or its key no numbers of its own.
+        """
+        await service.delete_key(self._database, name, key, workspace=self._workspace, actor=self._actor)
+
     async def pause(self, name: str, *, reason: str | None = None) -> TaskLimit:
         """Pause a limit: none of its tasks is queued until it is resumed. Those that are queued run.
 

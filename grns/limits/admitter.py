@@ -201,6 +201,7 @@ class TaskAdmitter(LogConsumer):
                     inf if row["per_second"] is None else row["per_second"],
                     row["burst"] or 0,
                     row["is_paused"],
+                    row["weight"],
                 )
                 for row in await self.database.run("read_limit_rules")
             }

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
-from math import inf
+from math import inf, prod
 from typing import Literal
 
 from grns.limits.key import Key, LimitRule, Tokens
@@ -90,7 +90,10 @@ class AdmissionBook:
         return counts
 
     def set_rules(self, rules: Mapping[Place, LimitRule]) -> None:
-        """Set the limits, by workspace and name. A key without one has room for any number."""
+        """Set the limits, by workspace and name, and by key where one has numbers of its own.
+
+        A key without a limit has room for any number.
+        """
         self.rules = rules
         for place, key in self._keys.items():
             key.change_rule(self._rule(place), self.now)
@@ -197,7 +200,7 @@ class AdmissionBook:
                 self._key(place).change(1, 1, self.now)
             self._spend(line, 1)
             self._served = max(self._served, line.served)
-            line.served += 1
+            line.served += 1 / self._weight(line)
             following = self._head(line)
             if following is None:
                 self._end_turn(line)
@@ -248,7 +251,11 @@ class AdmissionBook:
         return not key.has_rate or key.tokens >= key.rule.burst
 
     def _rule(self, place: Place) -> LimitRule:
-        return self.rules.get((place[0], place[1].partition(":")[0]), LimitRule())
+        return self.rules.get(place) or self.rules.get((place[0], place[1].partition(":")[0])) or LimitRule()
+
+    def _weight(self, line: _Line) -> float:
+        """Return how many turns a line has where one of weight 1 has one."""
+        return prod(self._key(place).rule.weight for place in line.places)
 
     def _key(self, place: Place) -> Key:
         key = self._keys.get(place)

@@ -8,12 +8,16 @@ from math import inf
 
 @dataclass(frozen=True, slots=True)
 class LimitRule:
-    """What a limit allows for each of its keys: tasks at once, and tasks in a time."""
+    """What a limit allows for each of its keys: tasks at once, and tasks in a time.
+
+    A key of weight 3 has three turns where another one has one.
+    """
 
     most: float = inf
     per_second: float = inf
     burst: int = 0
     is_paused: bool = False
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,10 +137,15 @@ class TaskLimit:
 
 @dataclass(frozen=True, slots=True)
 class LimitKey:
-    """Tasks of one key of a limit, by what they do. The key of a limit without keys is `""`."""
+    """Tasks of one key of a limit, by what they do. The key of a limit without keys is `""`.
+
+    `max_tasks` and `weight` are those of a key that has numbers of its own.
+    """
 
     key: str
     waiting: int
     queued: int
     running: int
     waiting_since: datetime | None
+    max_tasks: int | None = None
+    weight: float | None = None

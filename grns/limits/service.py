@@ -12,6 +12,7 @@ from grns.postgres.database import Connection, Database, Row, Session, build, ru
 from grns.postgres.paging import Page, cursor, page_of, parts
 
 _LONGEST_REASON = 1000
+MOST_KEY_BYTES = 128  # a longer one is told by its hash
 MOST_LIMITS = 8  # of a task: its keys are in an index
 
 
@@ -68,6 +69,42 @@ async def list_keys(database: Database | Session, name: str, *, workspace: str, 
     It reads all of these tasks.
     """
     return await database.fetch(LimitKey, "list_limit_keys", workspace, name, limit)
+
+
+async def put_key(
+    database: Database | Session,
+    name: str,
+    key: str,
+    *,
+    max_tasks: int | None,
+    weight: float,
+    workspace: str,
+    actor: str,
+) -> TaskLimit:
+    """Give one key of a limit numbers of its own; `max_tasks` None leaves it to the limit."""
+    if not 1 <= len(key.encode()) <= MOST_KEY_BYTES or "\x00" in key:
+        raise InvalidInputError("bad_limit", f"key: 1 to {MOST_KEY_BYTES} bytes")
+    if max_tasks is not None and not 1 <= max_tasks <= 1_000_000:
+        raise InvalidInputError("bad_limit", "max: 1 to 1,000,000")
+    if not 0.01 <= weight <= 100:
+        raise InvalidInputError("bad_limit", "weight: 0.01 to 100")
+    async with database.transaction() as connection:
+        found = await _read(connection, name, workspace)
+        await run(connection, "put_limit_key", workspace, name, key, max_tasks, weight, actor)
+        await _note(connection, "evt.limit.changed", found, actor)
+    return found
+
+
+async def delete_key(
+    database: Database | Session, name: str, key: str, *, workspace: str, actor: str
+) -> TaskLimit:
+    """Take the numbers of one key of a limit back. Raises NotFoundError if it has none."""
+    async with database.transaction() as connection:
+        found = await _read(connection, name, workspace)
+        if not await run(connection, "delete_limit_key", workspace, name, key):
+            raise NotFoundError(f"the key {ascii(key)[:100]} of limit {name} has no numbers of its own")
+        await _note(connection, "evt.limit.changed", found, actor)
+    return found
 
 
 async def pause(

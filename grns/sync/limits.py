@@ -35,6 +35,14 @@ class SyncTaskLimits:
         """Return the keys of a limit that have tasks, those with the most waiting first."""
         return self._client.ask(lambda client: client.limits.keys(name, limit=limit))
 
+    def put_key(self, name: str, key: str, *, max: int | None = None, weight: float = 1.0) -> None:
+        """Give one key of a limit numbers of its own: see `TaskLimits.put_key`."""
+        self._client.ask(lambda client: client.limits.put_key(name, key, max=max, weight=weight))
+
+    def delete_key(self, name: str, key: str) -> None:
+        """Take the numbers of one key back: see `TaskLimits.delete_key`."""
+        self._client.ask(lambda client: client.limits.delete_key(name, key))
+
     def pause(self, name: str, *, reason: str | None = None) -> TaskLimit:
         """Pause a limit: none of its tasks is queued until it is resumed. Those that are queued run."""
         return self._client.ask(lambda client: client.limits.pause(name, reason=reason))

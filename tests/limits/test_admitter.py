@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grns.errors import UnavailableError
+from grns.errors import InvalidInputError, NotFoundError, UnavailableError
 from grns.limits import service
 from grns.maintenance.scheduler import promote
 from grns.model.outcome import Verb
@@ -262,6 +262,28 @@ async def test_change_pause_and_deletion_of_a_limit_act_at_once(shared: Database
 
 
 # ---------------------------------------------------------------- who commits first, and who dies
+
+
+async def test_one_key_has_numbers_of_its_own(shared: Database) -> None:
+    await put_limit(shared, "tenant", key="tenant_id", max_tasks=1)
+    ids = [await task(shared, tenant) for tenant in ("acme", "acme", "acme", "other", "other")]
+    leading = await admit(shared)
+    assert await where(shared, *ids) == ["queued", "limit", "limit", "queued", "limit"]
+    who = {"workspace": "default", "actor": "tests"}
+    await service.put_key(shared, "tenant", "acme", max_tasks=2, weight=3.0, **who)
+    await admit(shared, leading)
+    assert await where(shared, *ids) == ["queued", "queued", "limit", "queued", "limit"]
+    (acme, _) = await service.list_keys(shared, "tenant", workspace="default", limit=10)
+    assert (acme.key, acme.max_tasks, acme.weight) == ("acme", 2, 3.0)
+    await service.delete_key(shared, "tenant", "acme", **who)
+    await cancel(shared, *ids[:2])
+    await admit(shared, leading)
+    assert await where(shared, *ids[2:]) == ["queued", "queued", "limit"]
+    with pytest.raises(NotFoundError):
+        await service.delete_key(shared, "tenant", "acme", **who)
+    for key, most, weight in (("", 1, 1.0), ("x" * 129, 1, 1.0), ("a", 0, 1.0), ("a", 1, 0.0)):
+        with pytest.raises(InvalidInputError):
+            await service.put_key(shared, "tenant", key, max_tasks=most, weight=weight, **who)
 
 
 async def test_submission_that_commits_late_is_admitted(shared: Database) -> None:

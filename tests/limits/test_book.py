@@ -140,6 +140,20 @@ def test_lines_that_share_a_limit_take_turns() -> None:
             queue.set(task_id, None)
 
 
+@pytest.mark.parametrize("weight", [0.25, 1.0, 3.0])
+def test_keys_take_turns_by_their_weights(weight: float) -> None:
+    queue = Queue({"api": LimitRule(most=20), "tenant:large": LimitRule(weight=weight)})
+    for _ in range(HEADS - 1):  # of more than are read at once, a line may miss turns while the rest is read
+        queue.add("api", "tenant:large")
+        queue.add("api", "tenant:small")
+    counts: Counter[str] = Counter()
+    for _ in range(10):
+        counts.update(queue.tasks[one][0][1] for one in queue.admit())
+        assert abs(counts["tenant:large"] - weight * counts["tenant:small"]) <= max(1.0, weight)
+        for task_id in queue.named("queued"):
+            queue.set(task_id, None)
+
+
 def test_a_line_of_one_gets_its_turn_among_hundreds() -> None:
     queue = Queue({"api": LimitRule(most=5)})
     for number in range(300):

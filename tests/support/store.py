@@ -123,7 +123,7 @@ _TABLES = (
     "task_counts", "deleted_tasks", "task_minutes", "issues", "operations", "operation_tasks", "webhooks",
     "webhook_secrets", "webhook_deliveries", "api_keys", "ended_sessions", "saved_filters", "needs", "waits",
     "workflows", "follow_later", "task_pauses", "schedules", "schedule_runs", "limits",
-    "limited_pools", "limit_tokens", "unique_keys", "steps", "signals", "signal_waits",
+    "limited_pools", "limit_keys", "limit_tokens", "unique_keys", "steps", "signals", "signal_waits",
 )  # fmt: skip
 _DELETIONS = "".join(
     f"if exists (select from grns.{table}) then delete from grns.{table}; end if;\n" for table in _TABLES

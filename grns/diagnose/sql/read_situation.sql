@@ -23,7 +23,7 @@ select now() as now,
         left join grns.workflows k on k.id = e.needs
     )::text as needs,
     case when t.waits_for = 'limit' then (
-        select json_agg(json_build_object('key', k.key, 'max_tasks', l.max_tasks, 'rate_count', l.rate_count,
+        select json_agg(json_build_object('key', k.key, 'max_tasks', coalesce(o.max_tasks, l.max_tasks), 'rate_count', l.rate_count,
             'rate_seconds', l.rate_seconds, 'paused_at', l.paused_at, 'paused_by', l.paused_by,
             'reason', l.pause_reason, 'held', (
                 select count(*) from grns.tasks o
@@ -32,6 +32,8 @@ select now() as now,
             )))
         from unnest(t.limits) as k (key)
         left join grns.limits l on l.workspace = t.workspace and l.name = split_part(k.key, ':', 1)
+        left join grns.limit_keys o on o.workspace = l.workspace and o.name = l.name
+            and o.key = substr(k.key, length(l.name) + 2)
     ) end::text as limits_seen,
     case when t.waits_for = 'limit' then (
         select count(*)

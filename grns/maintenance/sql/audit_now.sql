@@ -96,14 +96,16 @@ cross join lateral (
 ) as t
 where t.updated_at < l.since)
 union all
-(select min(t.id), 'over_limit', k.key || ' has ' || count(*) || ' tasks queued or running, and may have ' || l.max_tasks
+(select min(t.id), 'over_limit', k.key || ' has ' || count(*) || ' tasks queued or running, and may have '
+    || coalesce(o.max_tasks, l.max_tasks)
 from grns.tasks t
 cross join lateral unnest(t.limits) as k (key)
 join grns.limits l on l.workspace = t.workspace and l.name = split_part(k.key, ':', 1)
+left join grns.limit_keys o on o.workspace = l.workspace and o.name = l.name and o.key = substr(k.key, length(l.name) + 2)
 where t.limits is not null and (t.queued_at is not null or t.lease_until is not null)
-    and t.created_at > l.updated_at + interval '1 minute'  -- others were admitted by what was allowed before
-group by t.workspace, k.key, l.max_tasks
-having count(*) > l.max_tasks
+    and t.created_at > greatest(l.updated_at, o.updated_at) + interval '1 minute'  -- others were admitted by what was allowed before
+group by t.workspace, k.key, l.max_tasks, o.max_tasks
+having count(*) > coalesce(o.max_tasks, l.max_tasks)
 limit $2)
 union all
 -- While a stranger's transaction keeps a number missing, most of the log beyond it is published: only what lies

@@ -34,6 +34,21 @@ create table grns.limited_pools (
 );
 create index limited_pools_limit on grns.limited_pools (workspace, name);
 
+-- Numbers of single keys: how many of its tasks may be queued or running (null: as the limit says), and how many turns it has
+-- where another key has one.
+create table grns.limit_keys (
+    workspace  text collate "C" not null,
+    name       text collate "C" not null,         -- of the limit
+    key        text collate "C" not null,
+    max_tasks  integer,
+    weight     double precision not null default 1,
+    updated_at timestamptz not null default now(),
+    updated_by text not null,
+    primary key (workspace, name, key),
+    constraint limit_keys_limit foreign key (workspace, name) references grns.limits on delete cascade,
+    constraint limit_keys_numbers check (max_tasks between 1 and 1000000 and weight between 0.01 and 100)
+);
+
 -- How many tasks of a key may begin. Only the admitter writes it; a key without a row has its whole burst.
 create table grns.limit_tokens (
     workspace text collate "C" not null,

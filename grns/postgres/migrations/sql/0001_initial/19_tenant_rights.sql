@@ -29,6 +29,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('schedule_runs', 'select, insert, delete'),
     ('limits', 'select, insert, update, delete'),
     ('limited_pools', 'select, insert, update, delete'),
+    ('limit_keys', 'select, insert, update, delete'),
     ('limit_tokens', null),
     ('webhooks', 'select, insert, update'),
     ('webhook_secrets', 'select (id, webhook_id, workspace, created_at, expires_at), insert, update (expires_at),'
