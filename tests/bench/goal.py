@@ -64,7 +64,7 @@ class Goal:
 
 def goals(sizes: Sizes) -> Sequence[Goal]:
     """Return all goals, named with what is measured at these sizes."""
-    return [*_throughput(sizes), *_latency(), *_steadiness(sizes), *_costs(sizes)]
+    return [*_throughput(sizes), *_latency(sizes), *_steadiness(sizes), *_costs(sizes)]
 
 
 def _throughput(sizes: Sizes) -> list[Goal]:
@@ -95,15 +95,25 @@ def _throughput(sizes: Sizes) -> list[Goal]:
     ]  # fmt: skip
 
 
-def _latency() -> list[Goal]:
+def _latency(sizes: Sizes) -> list[Goal]:
     wanted = [
         ("submit → handler start, idle, p50, over two bare commits", "start.p50_over_commits", 1.2),
         ("submit → handler start, idle, p99, over two bare commits (p50)", "start.p99_over_commits", 5.2),
         ("submit → end seen elsewhere, idle, p50, over three bare commits", "visible.p50_over_commits", 1.5),
     ]
     return [
-        Goal(what=what, figure=f"latency.{name}", bound=bound, unit=MILLISECONDS, is_most=True)
-        for what, name, bound in wanted
+        *(
+            Goal(what=what, figure=f"latency.{name}", bound=bound, unit=MILLISECONDS, is_most=True)
+            for what, name, bound in wanted
+        ),
+        *(
+            Goal(what=what, figure=figure, bound=bound, unit=MILLISECONDS, is_most=True)
+            for what, figure, bound in (
+                ("end → start of a task that needs it, p50", "hop.p50", 8),
+                ("end → start of a task that needs it, p99", "hop.p99", 25),
+                (f"fan-out of {sizes.children:,} tasks, and back", "fan_out.time", 5000),
+            )
+        ),
     ]
 
 

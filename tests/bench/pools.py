@@ -29,6 +29,13 @@ async def flaky(task: grns.Context, payload: dict[str, Any]) -> None:
         raise ConnectionError("the first attempt fails")
 
 
+@pool.task("fan_out")
+async def fan_out(task: grns.Context, payload: dict[str, Any]) -> int:
+    """Submit so many tasks that do nothing, wait for them, and return how many succeeded."""
+    done = await task.join(await task.fan_out("children", noop, [{}] * payload["tasks"]))
+    return len(done)
+
+
 @pool.task("long")
 async def long(task: grns.Context) -> None:
     """Run until the worker ends."""

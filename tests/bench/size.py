@@ -32,6 +32,11 @@ class Sizes:
         return max(self.rows // 20, 50)
 
     @property
+    def children(self) -> int:
+        """Tasks that one task submits and waits for."""
+        return min(10_000, self.rows // 2)
+
+    @property
     def messages(self) -> int:
         """Rows of the log that a relay begins with."""
         return 10 * self.rows
