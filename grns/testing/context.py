@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from grns.client.client import Client
 from grns.client.handle import TaskHandle
-from grns.errors import InvalidInputError, TaskEndedError
+from grns.errors import InvalidInputError, TaskEndedError, WaitTimeoutError
 from grns.model.json import Limits, dumps
 from grns.model.outcome import Claim, Finished
 from grns.worker.context import Context, Transaction
@@ -41,6 +41,7 @@ class LocalContext(Context):
         client: Client | None = None,
         results: Mapping[str, Any] | None = None,
         steps: dict[str, Any] | None = None,
+        signals: Mapping[str, Any] | None = None,
     ) -> None:
         self._local_lease = Lease(claim, 0, 1)
         super().__init__(
@@ -57,6 +58,7 @@ class LocalContext(Context):
         self.result: Any = None
         self._connection = connection
         self._results = dict(results or {})
+        self._signals = dict(signals or {})
 
     async def results(self) -> dict[str, Any]:
         """Return the results that the test passed."""
@@ -77,6 +79,16 @@ class LocalContext(Context):
 
     async def sleep(self, duration: float | timedelta) -> None:
         """Return at once."""
+
+    async def wait_for_signal(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
+        """Return the value that the test passed. WaitTimeoutError if it passed none and there is a timeout."""
+        if name in self._signals:
+            return self._signals[name]
+        if timeout is not None:
+            raise WaitTimeoutError(f"no signal {name} came in time")
+        raise InvalidInputError(
+            "no_signal", f"ctx.wait_for_signal({name!r}): pass signals={{{name!r}: …}} to grns.testing"
+        )
 
     async def fan_out(
         self, name: str, task: Any, payloads: Iterable[Any], /, **options: Any
@@ -156,6 +168,7 @@ def context(
     client: Client | None = None,
     results: Mapping[str, Any] | None = None,
     steps: dict[str, Any] | None = None,
+    signals: Mapping[str, Any] | None = None,
 ) -> LocalContext:
     """Return a context with which a test calls a handler.
 
@@ -169,6 +182,7 @@ def context(
         client: what `ctx.client` returns, such as that of `grns.testing.eager()`.
         results: what `ctx.results()` returns.
         steps: values of the steps that earlier attempts have recorded, by name; those of this one are added.
+        signals: values that `ctx.wait_for_signal` returns, by name. Without one it times out, if it can.
 
     Example:
         ctx = grns.testing.context(attempt=3)
@@ -177,8 +191,9 @@ def context(
     text = dumps({} if payload is None else payload, Limits())
     claim = forged(task_type, text, attempt, max_attempts)
     return LocalContext(
-        claim, state=state, connection=connection, client=client, results=results, steps=steps
-    )
+        claim, state=state, connection=connection, client=client, results=results, steps=steps,
+        signals=signals,
+    )  # fmt: skip
 
 
 async def run(
@@ -192,12 +207,13 @@ async def run(
     client: Client | None = None,
     results: Mapping[str, Any] | None = None,
     steps: dict[str, Any] | None = None,
+    signals: Mapping[str, Any] | None = None,
 ) -> ResultT:
     """Run one attempt of a task as a worker does, and return its result.
 
     The payload is validated and becomes JSON on the way, dependencies are resolved, and the result becomes
     JSON and is validated. The lifespan of the pool is entered unless you pass a `state`;
-    `connection`, `client`, `results` and `steps` are those of `context`.
+    `connection`, `client`, `results`, `steps` and `signals` are those of `context`.
 
     Raises:
         InvalidInputError: the payload does not fit the handler.
@@ -208,7 +224,9 @@ async def run(
     """
     text = dumps(handler.signature.payload_text(payload), Limits())
     claim = forged(handler.task_type, text, attempt, max_attempts or handler.max_attempts or 3)
-    local = LocalContext(claim, connection=connection, client=client, results=results, steps=steps)
+    local = LocalContext(
+        claim, connection=connection, client=client, results=results, steps=steps, signals=signals
+    )
     *_, root = handler.pool.lineage()
     runner = HandlerRunner(
         root,

@@ -24,8 +24,8 @@ class AttemptEnd:
     """How the handler of an attempt ended, before it is written.
 
     Attributes:
-        verb: `succeed`, `fail`, `retry`, `snooze`, `cancel` or `release`. A retry of the last attempt makes
-            the task `dead`.
+        verb: `succeed`, `fail`, `retry`, `snooze`, `suspend` (it sleeps or waits in a step), `cancel` or
+            `release`. A retry of the last attempt makes the task `dead`.
         error: what the handler raised, or None.
         duration_seconds: how long it ran.
     """

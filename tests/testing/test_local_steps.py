@@ -57,6 +57,15 @@ async def test_eager_tasks_keep_their_steps_and_run_what_they_fan_out() -> None:
     assert RAN == ["a"]
 
 
+async def test_signals_are_passed() -> None:
+    context = testing.context(signals={"approved": {"by": "ann"}})
+    assert await context.wait_for_signal("approved") == {"by": "ann"}
+    with pytest.raises(grns.WaitTimeoutError):
+        await context.wait_for_signal("other", timeout=3600)
+    with pytest.raises(grns.InvalidInputError, match="pass signals="):
+        await context.wait_for_signal("other")
+
+
 async def test_a_step_with_a_transaction_needs_a_connection() -> None:
     async def pay(connection: Any) -> int:
         return 1

@@ -15,7 +15,7 @@ create table grns.steps (
 
 -- Signals. One that is sent before its task asks for it waits here; of one name they are taken in order.
 create table grns.signals (
-    id        uuid primary key,
+    id        uuid not null,
     seq       bigint generated always as identity,
     workspace text collate "C" not null,
     task_id   text collate "C" not null,
@@ -23,7 +23,8 @@ create table grns.signals (
     value     jsonb not null,
     sent_by   text,
     sent_at   timestamptz not null default clock_timestamp(),
-    taken_by  text                                -- the step that has it
+    taken_by  text,                               -- the step that has it
+    primary key (workspace, id)
 );
 create index signals_task on grns.signals (task_id, name, seq);
 
@@ -144,11 +145,11 @@ begin
         return answer;
     end if;
     select s.id, jsonb_build_object('value', s.value) into taken, answer
-    from grns.signals s where s.task_id = id and s.name = signal and s.taken_by is null
+    from grns.signals s where s.workspace = workspace and s.task_id = id and s.name = signal and s.taken_by is null
     order by s.seq
     limit 1;
     if found then
-        update grns.signals s set taken_by = step where s.id = taken;
+        update grns.signals s set taken_by = step where s.workspace = workspace and s.id = taken;
     elsif exists (
         select from grns.signal_waits w where w.task_id = id and w.step = step and w.until <= clock_timestamp())
     then
@@ -184,7 +185,7 @@ begin
     if not found then
         raise exception 'grns: there is no task % in workspace %', task_id, workspace
             using errcode = 'no_data_found', detail = 'not_found';
-    elsif exists (select from grns.signals s where s.id = new_id) then
+    elsif exists (select from grns.signals s where s.workspace = workspace and s.id = new_id) then
         return 'repeated';
     elsif task.finished_at is not null then
         return task.status;
