@@ -81,7 +81,7 @@ class LocalContext(Context):
         """Return at once."""
 
     async def wait_for_signal(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
-        """Return the value that the test passed. WaitTimeoutError if it passed none and there is a timeout."""
+        """Return the value that the test passed; WaitTimeoutError if it passed none, with a timeout."""
         if name in self._signals:
             return self._signals[name]
         if timeout is not None:
