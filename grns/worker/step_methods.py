@@ -21,7 +21,7 @@ from grns.model.duration import seconds_of
 from grns.model.json import loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.postgres.database import Connection, Database, Row, run
-from grns.worker.steps import AttemptSteps, StepRecorder, Suspended, adapter_of
+from grns.worker.steps import AttemptSteps, StepRecorder, adapter_of
 
 if TYPE_CHECKING:
     from grns.client.client import Client
@@ -243,7 +243,7 @@ class StepMethods:
             if task_id not in found:
                 raise NotFoundError(f"there is no task {task_id} in workspace {self._claim.workspace}")
         if open_ones := tuple(dict.fromkeys(one for one in ids if not found[one]["has_ended"])):
-            raise Suspended(Suspension(place, needed=open_ones, required=len(open_ones)))
+            await steps.suspend(Suspension(place, needed=open_ones, required=len(open_ones)))
         return [await self._joined(one, found[one.id], return_exceptions) for one in tasks]
 
     async def _joined(self, task: TaskHandle[Any], row: Row, returns_exceptions: bool) -> Any:

@@ -7,8 +7,9 @@ import inspect
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
@@ -30,6 +31,8 @@ MOST_BYTES = 32 * 1024 * 1024  # of all values of a task
 _LONGEST_NAME = 255
 _LONGEST_PAUSE_SECONDS = 1.0
 _LOCKED_PAUSE_SECONDS = 0.02
+_RUNNING_PAUSE_SECONDS = 0.01
+_IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 _SHORT_SLEEP_SECONDS = 2.0
 _LONGEST_SLEEP_SECONDS = 366 * 86_400.0
 
@@ -177,6 +180,7 @@ class AttemptSteps:
         place = self._place(name)
         adapter = adapter_of(function)
         self._running.add(name)
+        inside = _IN_STEP.set(True)
         try:
             found = await self._find(place, "step")
             if found is None:
@@ -189,6 +193,7 @@ class AttemptSteps:
             value = loads_stored(found.value)
             return value if adapter is None else adapter.validate_python(value)
         finally:
+            _IN_STEP.reset(inside)
             self._running.discard(name)
 
     async def sleep(self, seconds: float) -> None:
@@ -200,7 +205,7 @@ class AttemptSteps:
         if found is None and seconds <= _SHORT_SLEEP_SECONDS:
             await asyncio.sleep(seconds)
         elif found is None or (found.seconds or 0.0) > 0:
-            raise Suspended(Suspension(place, seconds=seconds))
+            await self.suspend(Suspension(place, seconds=seconds))
 
     async def run_in(self, name: str, kind: str, run: Callable[[StepRecorder], Awaitable[None]]) -> Any:
         """Return the value of a step that is recorded in a transaction, which `run` opens.
@@ -210,6 +215,7 @@ class AttemptSteps:
         """
         place = self._place(name)
         self._running.add(name)
+        inside = _IN_STEP.set(True)
         try:
             while (found := await self._find(place, kind)) is None:
                 try:
@@ -221,6 +227,7 @@ class AttemptSteps:
                     self._recorded = None
             return loads_stored(found.value)
         finally:
+            _IN_STEP.reset(inside)
             self._running.discard(name)
 
     async def signal(self, name: str, seconds: float | None) -> Any:
@@ -232,13 +239,23 @@ class AttemptSteps:
         if found is None:
             text = await self.ask(lambda: self._store.take_signal(self._claim, place, name))
             if text is None:
-                raise Suspended(Suspension(place, seconds=seconds, signal=name))
+                await self.suspend(Suspension(place, seconds=seconds, signal=name))
             found = RecordedStep(place, "signal", text)
             self._note(found)
         value = loads_stored(found.value)
         if "timed_out" in value:
             raise WaitTimeoutError(f"no signal {name} came in time")
         return value["value"]
+
+    async def suspend(self, suspension: Suspension) -> NoReturn:
+        """Raise Suspended, once the steps that run side by side are recorded: nothing runs while the task waits."""
+        if _IN_STEP.get():
+            raise InvalidInputError(
+                "bad_handler", f"a step cannot wait: call what waits ({suspension.step}) beside the step"
+            )
+        while self._running:
+            await asyncio.sleep(_RUNNING_PAUSE_SECONDS)
+        raise Suspended(suspension)
 
     def waiting_place(self, name: str) -> str:
         """Return the name of a step in which the task waits for others. It is not recorded."""

@@ -237,6 +237,37 @@ async def test_what_cannot_be_a_step_is_refused(shared: Database, call: Any, why
     assert why in (await row_of(shared, task.id))["last_error"]
 
 
+async def test_a_wait_begins_once_the_steps_beside_it_are_recorded(shared: Database) -> None:
+    pool, ran = grns.Pool("worker"), list[str]()
+
+    async def slow() -> str:
+        await asyncio.sleep(0.1)
+        ran.append("slow")
+        return "done"
+
+    @pool.task("noop")
+    async def both(ctx: grns.Context) -> None:
+        await asyncio.gather(ctx.step("slow", slow), ctx.sleep(3600))
+
+    with attempts_of(pool, shared) as attempts:
+        assert await attempts.run((await submit(shared)).id) == "waiting"
+    assert ran == ["slow"]
+    assert [name for name, _, _ in await steps_of(shared)] == ["slow", "sleep"]
+
+
+async def test_a_step_cannot_wait(shared: Database) -> None:
+    pool = grns.Pool("worker", non_retryable=(InvalidInputError,))
+
+    @pool.task("noop")
+    async def nested(ctx: grns.Context) -> None:
+        await ctx.step("outer", ctx.sleep, 3600)
+
+    with attempts_of(pool, shared) as attempts:
+        task = await submit(shared)
+        assert await attempts.run(task.id) == "failed"
+    assert "a step cannot wait" in (await row_of(shared, task.id))["last_error"]
+
+
 async def test_a_step_that_has_become_another_kind_is_refused(attempts: Attempts, shared: Database) -> None:
     FAILS.append("before")
     task = await submit(shared)
