@@ -121,6 +121,8 @@ class HandlerRunner:
                 raise
             raised = _alone(error, handler)
             outcome = self._judge(raised, claim, handler, lease, context)
+        if context._steps is not None and context._steps.is_running:
+            await context._steps.close(lambda: lease.ended is not None)
         if self._has_hooks and context._has_begun:
             verb = Verb.SUCCEED if context.finished is not None else outcome.verb
             end = AttemptEnd(verb.value, raised, time.monotonic() - began_at)
@@ -292,7 +294,9 @@ def is_final(error: BaseException, handler: AnyHandler) -> bool:
 def _alone(error: BaseException, handler: AnyHandler) -> BaseException:
     """Return the only error of a group, as of an `asyncio.TaskGroup`, if it decides how the attempt ends."""
     inner = error
-    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+    while isinstance(inner, BaseExceptionGroup) and (
+        len(inner.exceptions) == 1 or inner.split(Suspended)[1] is None
+    ):
         inner = inner.exceptions[0]
     decides = isinstance(inner, (TaskSignal, LeaseLostError, Suspended))
     return inner if decides or is_final(inner, handler) != is_final(error, handler) else error

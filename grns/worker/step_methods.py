@@ -50,6 +50,7 @@ class StepMethods:
     _claim: Claim
     _database: Database
     _steps: AttemptSteps | None
+    _is_in_transaction: bool
     outage: UnavailableError | None
     if TYPE_CHECKING:
 
@@ -110,6 +111,7 @@ class StepMethods:
             payment = await ctx.step_transaction("pay", pay, order.number)
         """
         adapter = adapter_of(function)
+        steps = self._borrowing("ctx.step_transaction()")
 
         async def write(recorder: StepRecorder) -> None:
             async with self._opened() as connection:
@@ -117,7 +119,7 @@ class StepMethods:
                 text = await recorder.record(connection, value, adapter)
             recorder.committed(text)
 
-        value = await self._own_steps("ctx.step_transaction()").run_in(name, "step", write)
+        value = await steps.run_in(name, "step", write)
         answer: StepT = value if adapter is None else adapter.validate_python(value)
         return answer
 
@@ -197,7 +199,7 @@ class StepMethods:
             pages = await ctx.fan_out("pages", fetch_page, [{"url": url} for url in urls])
             texts = await ctx.join(pages)
         """
-        steps, client = self._own_steps("ctx.fan_out()"), self.client
+        steps, client = self._borrowing("ctx.fan_out()"), self.client
         submissions = [{"task": task, "payload": payload, "unique": None, **options} for payload in payloads]
         if len(submissions) > MOST_CHILDREN:
             raise InvalidInputError("bad_handler", f"a fan-out has at most {MOST_CHILDREN:,} tasks")
@@ -270,6 +272,12 @@ class StepMethods:
         except UnavailableError as error:
             self.outage = error
             raise
+
+    def _borrowing(self, name: str) -> AttemptSteps:
+        """Return the steps for what needs a connection besides: not while the handler has one."""
+        if self._is_in_transaction:
+            raise InvalidInputError("bad_handler", f"{name}: call it outside of ctx.transaction()")
+        return self._own_steps(name)
 
     def _own_steps(self, name: str) -> AttemptSteps:
         check_async(name, f"write `await {name}` in one")

@@ -7,7 +7,8 @@ import inspect
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar
+from contextlib import suppress
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -31,7 +32,9 @@ MOST_BYTES = 32 * 1024 * 1024  # of all values of a task
 _LONGEST_NAME = 255
 _LONGEST_PAUSE_SECONDS = 1.0
 _LOCKED_PAUSE_SECONDS = 0.02
-_RUNNING_PAUSE_SECONDS = 0.01
+_BEGIN_SECONDS = 0.005
+_LOOK_SECONDS = 0.1
+_FAN_OUT = Limits(document_bytes=1024 * 1024, nodes=20_000)
 _IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 _SHORT_SLEEP_SECONDS = 2.0
 _LONGEST_SLEEP_SECONDS = 366 * 86_400.0
@@ -101,8 +104,11 @@ class StepStore:
             "take_signal", claim.id, claim.attempt, claim.lease_id, claim.workspace, step, name
         )
         value: str | None = row["value"]
-        if value is not None and "lost" in loads_stored(value):
+        found = {} if value is None else loads_stored(value)
+        if "lost" in found:
             raise _lost(claim)
+        if "locked" in found:
+            raise ContendedError(f"task {claim.id} is locked by another transaction")
         return value
 
     async def _send(self, steps: Sequence[NewStep]) -> list[tuple[str, str | None]]:
@@ -150,7 +156,7 @@ class StepRecorder:
         self, connection: Connection, value: Any, adapter: TypeAdapter[Any] | None = None
     ) -> str:
         """Record the value; LeaseLostError must undo the transaction."""
-        text = self.steps._text(self.place, adapter, value)
+        text = self.steps._text(self.place, adapter, value, _FAN_OUT if self.kind == "fan_out" else None)
         self.steps._admit(text)
         await record_in(connection, NewStep(self.steps._claim, self.place, self.kind, text))
         return text
@@ -172,6 +178,32 @@ class AttemptSteps:
         self._bytes = 0
         self._counts: Counter[str] = Counter()
         self._running: set[str] = set()
+        self._idle = asyncio.Event()
+        self._ended: Suspension | None = None
+
+    def _begin(self, name: str) -> Token[bool]:
+        self._running.add(name)
+        self._idle.clear()
+        return _IN_STEP.set(True)
+
+    def _end(self, name: str, inside: Token[bool]) -> None:
+        _IN_STEP.reset(inside)
+        self._running.discard(name)
+        if not self._running:
+            self._idle.set()
+
+    async def close(self, is_over: Callable[[], bool]) -> None:
+        """Begin no more steps, and wait for those that outlast their handler, unless all is over."""
+        self._ended = self._ended or Suspension("its handler has ended")
+        while self._running and not is_over():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._idle.wait()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a step runs."""
+        return bool(self._running)
 
     async def run(
         self, name: str, function: Callable[..., Any], arguments: Sequence[Any], named: dict[str, Any]
@@ -179,8 +211,7 @@ class AttemptSteps:
         """Return the value of a step: the recorded one, or that of the function, which is recorded."""
         place = self._place(name)
         adapter = adapter_of(function)
-        self._running.add(name)
-        inside = _IN_STEP.set(True)
+        inside = self._begin(name)
         try:
             found = await self._find(place, "step")
             if found is None:
@@ -193,8 +224,7 @@ class AttemptSteps:
             value = loads_stored(found.value)
             return value if adapter is None else adapter.validate_python(value)
         finally:
-            _IN_STEP.reset(inside)
-            self._running.discard(name)
+            self._end(name, inside)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep. A long sleep ends the attempt, and the task waits: raises Suspended."""
@@ -213,9 +243,12 @@ class AttemptSteps:
         It is given what records the value in that transaction. It is called again while Postgres is away or
         its answer was lost: if it has committed before, the value is found.
         """
+        if _IN_STEP.get():
+            raise InvalidInputError(
+                "bad_handler", f"the step {name!r} needs a transaction: call it in no other step"
+            )
         place = self._place(name)
-        self._running.add(name)
-        inside = _IN_STEP.set(True)
+        inside = self._begin(name)
         try:
             while (found := await self._find(place, kind)) is None:
                 try:
@@ -227,8 +260,7 @@ class AttemptSteps:
                     self._recorded = None
             return loads_stored(found.value)
         finally:
-            _IN_STEP.reset(inside)
-            self._running.discard(name)
+            self._end(name, inside)
 
     async def signal(self, name: str, seconds: float | None) -> Any:
         """Return the value of a signal. Raises Suspended while there is none, and WaitTimeoutError."""
@@ -248,14 +280,17 @@ class AttemptSteps:
         return value["value"]
 
     async def suspend(self, suspension: Suspension) -> NoReturn:
-        """Raise Suspended, once the steps that run side by side are recorded: nothing runs while the task waits."""
+        """Raise Suspended, once the steps that run side by side are recorded. None begins after that."""
         if _IN_STEP.get():
             raise InvalidInputError(
                 "bad_handler", f"a step cannot wait: call what waits ({suspension.step}) beside the step"
             )
+        await asyncio.sleep(_BEGIN_SECONDS)  # those that were called beside it begin
         while self._running:
-            await asyncio.sleep(_RUNNING_PAUSE_SECONDS)
-        raise Suspended(suspension)
+            await self._idle.wait()
+            await asyncio.sleep(0)  # what follows a step begins
+        self._ended = self._ended or suspension
+        raise Suspended(self._ended)
 
     def waiting_place(self, name: str) -> str:
         """Return the name of a step in which the task waits for others. It is not recorded."""
@@ -268,6 +303,8 @@ class AttemptSteps:
                 "bad_handler",
                 f"the name of a step is text of 1 to {_LONGEST_NAME} characters without # and NUL",
             )
+        if self._ended is not None:
+            raise Suspended(self._ended)
         if name in self._running:
             raise InvalidInputError(
                 "bad_handler",
@@ -321,11 +358,13 @@ class AttemptSteps:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
-    def _text(self, place: str, adapter: TypeAdapter[Any] | None, value: Any) -> str:
+    def _text(
+        self, place: str, adapter: TypeAdapter[Any] | None, value: Any, limits: Limits | None = None
+    ) -> str:
         try:
             if adapter is not None:
                 value = adapter.dump_python(value, mode="json", by_alias=True)
-            return dumps(jsonable(value), self._limits)
+            return dumps(jsonable(value), limits or self._limits)
         except InvalidInputError as error:
             raise InvalidInputError(
                 "bad_handler", f"the value of the step {place!r} cannot be stored: {error}"

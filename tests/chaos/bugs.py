@@ -73,7 +73,7 @@ MUTANTS = (
            "uncounted_attempts = t.uncounted_attempts + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end", "uncounted_attempts = t.uncounted_attempts"),
     Mutant(
         "a release that forgives for ever", "tests", ("('queued', 3)",),
-        (_sql("release", "t.released < t.attempt_limit or not $7::boolean as is_forgiven", "true as is_forgiven"),),
+        (_sql("release", "t.released < t.attempt_limit or not $7::boolean or s.is_spared as is_forgiven", "true as is_forgiven"),),
         "tests/worker/test_executor.py::test_claims_that_have_begun_are_forgiven_as_often_as_the_task_may_be_attempted",
     ),
     _walks("retries that never end", "finish", "finish", "when w.verb <> 'snooze' and not s.is_spared and t.attempt - t.uncounted_attempts >= t.attempt_limit then 'dead'", ""),

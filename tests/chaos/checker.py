@@ -320,7 +320,8 @@ class Checker:
         claims = uncounted_attempts = 0
         is_over = False
         for life in lives:
-            uncounted_attempts = claims + min(_bound(row), sum(event.kind == _RELEASED for event in life))
+            spent = [e for e in life if e.kind == _RELEASED and not self._is_spared(task_id, e)]
+            uncounted_attempts = claims + min(_bound(row), len(spent))
             uncounted_attempts += sum(self._is_spared(task_id, event) for event in life)
             claims += sum(event.kind == _CLAIMED for event in life)
             is_over = is_over or claims - uncounted_attempts > _bound(row)
@@ -334,7 +335,7 @@ class Checker:
         """Say whether it ends an attempt that does not count: it waits, or has recorded a step."""
         if event.kind == _WAITING:
             return event.step is not None
-        is_repeated = event.kind in ("evt.task.retry_scheduled", "evt.task.lease_expired")
+        is_repeated = event.kind in ("evt.task.retry_scheduled", "evt.task.lease_expired", _RELEASED)
         return is_repeated and (task_id, event.attempt) in self.stepwise.spared
 
     def _check_answer(self, task_id: str, status: str, ends: list[str]) -> None:

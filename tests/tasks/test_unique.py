@@ -14,11 +14,13 @@ import pytest
 
 from grns import ConflictError, InvalidInputError, Pool, Unique
 from grns.client.arguments import submission_of
+from grns.errors import ContendedError
 from grns.maintenance.retention import delete_tasks
 from grns.model.outcome import Verb
 from grns.model.unique import Uniqueness
 from grns.postgres.database import Database
-from grns.tasks.submit import submit_in
+from grns.tasks.submit import Submissions, submit_in
+from grns.worker.steps import StepStore
 from tests.support.store import (
     claim,
     fetch,
@@ -72,6 +74,30 @@ async def test_a_task_that_waits_for_its_retry_waits_to_begin(shared: Database) 
     first = await submit(shared, **doc())
     await finish(shared, await claim(shared, first.id), Verb.RETRY)
     assert (await submit(shared, **doc())).id == first.id
+
+
+async def test_a_task_that_has_recorded_a_step_has_begun(shared: Database) -> None:
+    """What it has read there it does not read again."""
+    first = await submit(shared, **doc())
+    taken = await claim(shared, first.id)
+    await StepStore(shared, batch_limit=1).record(taken, "read", "step", "1")
+    await finish(shared, taken, Verb.RETRY)
+    assert (await submit(shared, **doc())).created
+
+
+async def test_a_task_that_lost_to_its_idempotency_key_hosts_no_other(shared: Database) -> None:
+    batch = [
+        made(**doc(doc_id=1) | {"idempotency_key": "k"}),
+        made(**doc(doc_id=2) | {"idempotency_key": "k"}),
+        made(**doc(doc_id=2)),
+    ]
+    with pytest.raises(ContendedError):
+        await submit_many(shared, *batch)
+    submissions = Submissions(shared, batch_limit=10)
+    answers = await asyncio.gather(*(submissions.submit(one) for one in batch), return_exceptions=True)
+    assert isinstance(answers[1], ConflictError)
+    there = {row["id"] for row in await fetch(shared, "select id from grns.tasks")}
+    assert {one.id for one in answers if not isinstance(one, BaseException)} == there
 
 
 async def test_until_it_ends(shared: Database) -> None:

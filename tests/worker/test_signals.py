@@ -219,6 +219,29 @@ async def test_what_takes_no_signal(client: Client, shared: Database) -> None:
         await client.signal(other.id, "a")
 
 
+async def test_two_waits_side_by_side_take_two_signals(client: Client, shared: Database) -> None:
+    pool = grns.Pool("worker")
+
+    @pool.task("noop")
+    async def both(ctx: grns.Context) -> list[int]:
+        return sorted(await asyncio.gather(ctx.wait_for_signal("a"), ctx.wait_for_signal("a")))
+
+    with attempts_of(pool, shared, client) as attempts:
+        task = await submit(shared)
+        await client.signal(task.id, "a", 1)
+        assert await attempts.run(task.id) == "waiting"
+        assert await client.signal(task.id, "a", 2) == "woken"
+        assert await attempts.run(task.id) == "succeeded"
+    assert await result_of(shared, task.id) == "[1, 2]"
+
+
+async def test_an_id_is_one_of_its_task(client: Client, shared: Database) -> None:
+    signal_id = uuid4()
+    for _ in range(2):
+        task = await submit(shared)
+        assert await client.signal(task.id, "a", 1, signal_id=signal_id) == "kept"
+
+
 async def test_a_cancelled_wait_ends(attempts: Attempts, client: Client, shared: Database) -> None:
     task = await submit(shared)
     assert await attempts.run(task.id) == "waiting"

@@ -28,6 +28,7 @@ from tests.support.store import (
     lapse,
     log_of,
     redrive,
+    release,
     row_of,
     stranger,
 )
@@ -237,7 +238,8 @@ async def test_what_cannot_be_a_step_is_refused(shared: Database, call: Any, why
     assert why in (await row_of(shared, task.id))["last_error"]
 
 
-async def test_a_wait_begins_once_the_steps_beside_it_are_recorded(shared: Database) -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_wait_begins_once_the_steps_beside_it_are_recorded(shared: Database, is_first: bool) -> None:
     pool, ran = grns.Pool("worker"), list[str]()
 
     async def slow() -> str:
@@ -247,12 +249,102 @@ async def test_a_wait_begins_once_the_steps_beside_it_are_recorded(shared: Datab
 
     @pool.task("noop")
     async def both(ctx: grns.Context) -> None:
-        await asyncio.gather(ctx.step("slow", slow), ctx.sleep(3600))
+        beside = [ctx.step("slow", slow), ctx.sleep(3600)]
+        await asyncio.gather(*(reversed(beside) if is_first else beside))
 
     with attempts_of(pool, shared) as attempts:
         assert await attempts.run((await submit(shared)).id) == "waiting"
     assert ran == ["slow"]
     assert [name for name, _, _ in await steps_of(shared)] == ["slow", "sleep"]
+
+
+async def test_waits_of_a_task_group_spend_no_attempt(shared: Database) -> None:
+    pool = grns.Pool("worker")
+
+    @pool.task("noop")
+    async def both(ctx: grns.Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.sleep(3600))
+            group.create_task(ctx.sleep(3600))
+
+    with attempts_of(pool, shared) as attempts:
+        assert await attempts.run((await submit(shared, max_attempts=1)).id) == "waiting"
+
+
+async def test_a_step_beside_one_that_fails_is_recorded(shared: Database) -> None:
+    pool, ran = grns.Pool("worker"), list[str]()
+
+    async def slow() -> str:
+        await asyncio.sleep(0.1)
+        ran.append("slow")
+        return "done"
+
+    async def broken() -> None:
+        raise ConnectionError
+
+    @pool.task("noop")
+    async def both(ctx: grns.Context) -> None:
+        parts = [ctx.step("slow", slow)]
+        if ctx.attempt == 1:
+            parts.append(ctx.step("broken", broken))  # type: ignore[arg-type]
+        await asyncio.gather(*parts)
+
+    with attempts_of(pool, shared) as attempts:
+        task = await submit(shared)
+        assert await attempts.run(task.id) == "retry_wait"
+        await fall_due(shared, task.id)
+        assert await attempts.run(task.id) == "succeeded"
+    assert ran == ["slow"]
+
+
+async def test_a_value_may_look_like_that_of_a_sleep(shared: Database) -> None:
+    pool = grns.Pool("worker")
+
+    async def plan() -> dict[str, str]:
+        return {"until": "2026-01-01"}
+
+    @pool.task("noop")
+    async def odd(ctx: grns.Context) -> dict[str, str]:
+        found = await ctx.step("plan", plan)
+        if ctx.attempt == 1:
+            raise ConnectionError
+        return found
+
+    with attempts_of(pool, shared) as attempts:
+        task = await submit(shared)
+        assert await attempts.run(task.id) == "retry_wait"
+        await fall_due(shared, task.id)
+        assert await attempts.run(task.id) == "succeeded"
+
+
+async def test_an_attempt_with_a_new_step_is_released_as_often_as_it_takes(shared: Database) -> None:
+    task = await submit(shared, max_attempts=1)
+    store = StepStore(shared, batch_limit=1)
+    for number in range(4):
+        taken = await claim(shared, task.id)
+        await store.record(taken, f"step-{number}", "step", "1")
+        assert await release(shared, taken) == {task.id: "queued"}
+    row = await row_of(shared, task.id)
+    assert (row["uncounted_attempts"], row["released"]) == (4, 0)
+
+
+async def test_a_step_with_a_transaction_stands_alone(shared: Database) -> None:
+    pool = grns.Pool("worker", non_retryable=(InvalidInputError,))
+
+    async def write(connection: Any) -> None: ...
+
+    @pool.task("noop")
+    async def nested(payload: dict[str, Any], ctx: grns.Context) -> None:
+        if payload["inside"] == "step":
+            await ctx.step("outer", ctx.step_transaction, "inner", write)
+        async with ctx.transaction():
+            await ctx.step_transaction("inner", write)
+
+    with attempts_of(pool, shared) as attempts:
+        for inside, why in (("step", "in no other step"), ("transaction", "outside of ctx.transaction")):
+            task = await submit(shared, payload={"inside": inside})
+            assert await attempts.run(task.id) == "failed"
+            assert why in (await row_of(shared, task.id))["last_error"]
 
 
 async def test_a_step_cannot_wait(shared: Database) -> None:

@@ -12,11 +12,12 @@ import pytest
 import grns
 from grns.client.client import Client
 from grns.errors import ContendedError, GrnsError, OutcomeUnknownError
+from grns.maintenance.retention import delete_tasks
 from grns.postgres.database import Database
 from tests.support.attempts import Attempts, attempts_of
 from tests.support.followers import follow
 from tests.support.harness import eventually, submit
-from tests.support.store import fall_due, fetch, is_waiting_for_lock, redrive, row_of, stranger
+from tests.support.store import cancel, fall_due, fetch, is_waiting_for_lock, redrive, row_of, stranger
 
 POOL = grns.Pool("worker", backoff=grns.Backoff(base_seconds=0.001, max_seconds=0.001))
 BREAKS: list[str] = []
@@ -165,6 +166,34 @@ async def test_a_task_that_fails_fails_the_join(attempts: Attempts, shared: Data
     assert ASKED == [[10, 20]]
 
 
+async def test_a_child_that_ends_while_its_parent_begins_to_wait_again(
+    attempts: Attempts, shared: Database
+) -> None:
+    """The need is there from before: nothing turns when the parent begins to wait."""
+    task = await submit(shared, payload=pages(1))
+    assert await attempts.run(task.id) == "waiting"
+    await cancel(shared, task.id)
+    await follow(shared)
+    await redrive(shared, task.id)
+    asked = attempts.executor.finishes._database
+
+    class Late:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(asked, name)
+
+        async def run(self, name: str, *arguments: Any) -> Any:
+            if name == "suspend":
+                attempts.executor.finishes._database = asked
+                await attempts.run((await children(shared))[0])
+                await follow(shared)
+            return await asked.run(name, *arguments)
+
+    attempts.executor.finishes._database = Late()  # type: ignore[assignment]
+    assert await attempts.run(task.id) == "waiting"
+    await follow(shared)
+    assert (await row_of(shared, task.id))["status"] == "queued"
+
+
 async def test_errors_can_be_returned(attempts: Attempts, shared: Database) -> None:
     task = await submit(shared, payload={"pages": [{"number": 1}, {"is_bad": True}], "returns": True})
     await attempts.run(task.id)
@@ -260,3 +289,26 @@ async def test_what_is_no_fan_out_is_refused(shared: Database, client: Client) -
             assert await attempts.run(task.id) == "failed"
             assert why in (await row_of(shared, task.id))["last_error"]
     assert await children(shared) == []
+
+
+async def test_ten_thousand_tasks_are_fanned_out(client: Client, shared: Database) -> None:
+    pool = grns.Pool("worker", non_retryable=(GrnsError,))
+
+    @pool.task("noop")
+    async def many(ctx: grns.Context) -> None:
+        await ctx.fan_out("pages", fetch_page, ({"number": n} for n in range(10_000)))
+
+    with attempts_of(pool, shared, client) as attempts:
+        assert await attempts.run((await submit(shared)).id) == "succeeded"
+    assert len(await children(shared)) == 10_000
+
+
+async def test_what_an_unfinished_task_needs_is_kept(attempts: Attempts, shared: Database) -> None:
+    task = await submit(shared, payload=pages(1, 2))
+    assert await attempts.run(task.id) == "waiting"
+    await attempts.run((await children(shared))[0])
+    await follow(shared)
+    await fetch(
+        shared, "update grns.tasks set finished_at = now() - interval '9 days' where finished_at is not null"
+    )
+    assert (await delete_tasks(shared, "", 100, 86_400.0, 86_400.0)).deleted == 0

@@ -14,8 +14,10 @@ doomed as (
             and coalesce(t.finished_at, 'infinity') < now() - $3::double precision * interval '1 second')
         or (t.status in ('dead', 'failed')
             and coalesce(t.finished_at, 'infinity') < now() - $4::double precision * interval '1 second'))
-        and not exists (  -- it is still to be read, or of a workflow, which goes first
-            select from grns.needs e where e.needs = t.id and (e.ended_as is null or e.task_id like 'wf-%')
+        and not exists (  -- it is still to be read, of a workflow, which goes first, or of a task that has not ended
+            select from grns.needs e
+            left join grns.tasks p on p.id = e.task_id
+            where e.needs = t.id and (e.ended_as is null or e.task_id like 'wf-%' or p.finished_at is null and p.id is not null)
         )
     for update of t skip locked
 ),

@@ -1,5 +1,5 @@
 -- Gives attempts back: the task is queued again and the attempt does not count. An attempt whose handler has begun is
--- forgiven at most as often as the task may be attempted; beyond that it is spent.
+-- forgiven at most as often as the task may be attempted, unless it has recorded a step; beyond that it is spent.
 -- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 reason, $6 workspaces, $7 have their handlers begun?
 with wanted as (
     select w.*
@@ -8,15 +8,16 @@ with wanted as (
 ),
 locked as (
     select t.id, w.event_id, t.owner_agent_id as agent_id, t.last_message_id as led_here,
-        t.released < t.attempt_limit or not $7::boolean as is_forgiven,
+        s.is_spared, t.released < t.attempt_limit or not $7::boolean or s.is_spared as is_forgiven,
         case
             when t.cancel_requested_at is not null then 'cancelled'
-            when t.released < t.attempt_limit or not $7::boolean
+            when t.released < t.attempt_limit or not $7::boolean or s.is_spared
                 or t.attempt - t.uncounted_attempts < t.attempt_limit then 'queued'
             else 'dead'
         end as target
     from wanted w
     join grns.tasks t on t.id = w.id
+    cross join lateral (select grns.has_recorded(t.id, t.attempt) as is_spared) as s
     where t.attempt = w.attempt and t.lease_id = w.lease_id and t.workspace = w.workspace
         and t.status = 'running'
     order by t.id
@@ -28,7 +29,7 @@ given_back as (
         queued_at = case l.target when 'queued' then now() end,
         queued_reason = case l.target when 'queued' then 'released' else t.queued_reason end,
         uncounted_attempts = t.uncounted_attempts + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end,
-        released = t.released + case when l.target = 'queued' and l.is_forgiven and $7::boolean then 1 else 0 end,
+        released = t.released + case when l.target = 'queued' and l.is_forgiven and $7::boolean and not l.is_spared then 1 else 0 end,
         last_error = case l.target
             when 'dead' then '{"class": "released", "message": "given back at shutdown too often"}'::jsonb
             else t.last_error end,

@@ -49,7 +49,7 @@ asked as (
     cross join lateral (
         select o.id from grns.tasks o where o.id = n.task_id and o.status = 'waiting' and o.waits_for = 'tasks' offset 0
     ) as t
-    where n.kind = 'evt.task.waiting' and n.was in ('d', 'f', 'c', 'w')
+    where n.kind = 'evt.task.waiting' and n.was in ('d', 'f', 'c', 'w', 'r')
     union
     select e.needs
     from named n

@@ -107,6 +107,9 @@ begin
                 select t.* into strict held from grns.tasks t
                 where t.id = latest and t.status in ('waiting', 'queued', 'retry_wait')
                 for no key update;
+                if exists (select from grns.steps s where s.task_id = latest) then
+                    raise no_data_found;  -- it has begun: what it has recorded is not read again
+                end if;
                 is_held := true;
             exception when no_data_found then
                 null;  -- what has begun while this waited for its lock is not locked any more
@@ -169,6 +172,7 @@ create function grns.submit_tasks(
 declare
     made text[];
     merged bigint[] := '{}';
+    hosts text[] := '{}';
     answer record;
     names constant text[] := ids || workspaces || task_types || agent_types;
     events constant text := left(gen_random_uuid()::text, 28);
@@ -193,6 +197,7 @@ begin
             select * from grns.merge_unique(ids, workspaces, task_types, agent_types, payloads, keys, traces, uniques, actor)
         loop
             merged := merged || answer.ordinal;
+            hosts := hosts || answer.task_id;
             return query select answer.ordinal, answer.task_id, not answer.is_refused, answer.trace_id;
         end loop;
     end if;
@@ -267,6 +272,13 @@ begin
     select array_agg(i.id) into made from inserted i;
     if wakes and made is not null then
         perform grns.wake_relay();
+    end if;
+    -- One that was to be created, with others merged into it, may have lost to another task of its idempotency key.
+    if hosts && ids and exists (
+        select from unnest(hosts) as h (id)
+        where h.id <> all(coalesce(made, '{}')) and not exists (select from grns.tasks t where t.id = h.id))
+    then
+        raise exception 'grns: an idempotency key was taken meanwhile; try again' using errcode = 'serialization_failure';
     end if;
 
     if coalesce(cardinality(made), 0) + cardinality(merged) = cardinality(ids) then

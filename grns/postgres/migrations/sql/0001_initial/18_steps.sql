@@ -24,7 +24,7 @@ create table grns.signals (
     sent_by   text,
     sent_at   timestamptz not null default clock_timestamp(),
     taken_by  text,                               -- the step that has it
-    primary key (workspace, id)
+    primary key (task_id, id)
 );
 create index signals_task on grns.signals (task_id, name, seq);
 
@@ -93,13 +93,14 @@ begin
         -- The follower counts what has ended: it reads the event below.
         insert into grns.needs as e (task_id, needs, workspace, outcome)
         select id, n.needs, workspace, 'end' from unnest(needed) as n (needs)
+        order by n.needs collate "C"  -- as the follower takes them
         on conflict (task_id, needs) do update set outcome = 'end' where e.outcome <> 'end';
         perform from grns.waits w where w.task_id = id for no key update;  -- the follower may be at it
         with recounted as (
             select count(*) filter (where e.ended_as is null) as open,
                 count(*) filter (where grns.is_met(e.outcome, e.ended_as)) as met,
                 count(*) filter (where grns.is_broken(e.outcome, e.ended_as)) as broken,
-                count(*) filter (where grns.is_met(e.outcome, e.ended_as) and e.needs <> all(needed)) as before
+                count(*) filter (where grns.is_met(e.outcome, e.ended_as) and e.needs not in (select unnest(needed))) as before
             from grns.needs e where e.task_id = id
         )
         insert into grns.waits as w (task_id, workspace, open, met, broken, required)
@@ -126,7 +127,8 @@ $$;
 
 -- Takes the oldest signal of a name for a step of an attempt that owns its task, and records it; or that the time to wait for it
 -- has passed. Answers with the value of the step, `{"value": …}` or `{"timed_out": true}`; with null where the task has to
--- wait, and with `{"lost": true}` where the attempt does not own it any more.
+-- wait, with `{"lost": true}` where the attempt does not own it any more, and with `{"locked": true}` where another transaction
+-- has the task locked.
 create function grns.take_signal(id text, attempt integer, lease_id uuid, workspace text, step text, signal text)
 returns jsonb language plpgsql as $$
 #variable_conflict use_variable
@@ -136,20 +138,23 @@ declare
 begin
     perform from grns.tasks t
     where t.id = id and t.attempt = attempt and t.lease_id = lease_id and t.workspace = workspace and t.status = 'running'
-    for share;
+    for no key update skip locked;
     if not found then
-        return '{"lost": true}';
+        return case when exists (
+            select from grns.tasks t
+            where t.id = id and t.attempt = attempt and t.lease_id = lease_id and t.workspace = workspace
+                and t.status = 'running') then '{"locked": true}' else '{"lost": true}' end;
     end if;
     select s.value into answer from grns.steps s where s.task_id = id and s.name = step;
     if found then
         return answer;
     end if;
     select s.id, jsonb_build_object('value', s.value) into taken, answer
-    from grns.signals s where s.workspace = workspace and s.task_id = id and s.name = signal and s.taken_by is null
+    from grns.signals s where s.task_id = id and s.name = signal and s.taken_by is null
     order by s.seq
     limit 1;
     if found then
-        update grns.signals s set taken_by = step where s.workspace = workspace and s.id = taken;
+        update grns.signals s set taken_by = step where s.task_id = id and s.id = taken;
     elsif exists (
         select from grns.signal_waits w where w.task_id = id and w.step = step and w.until <= clock_timestamp())
     then
@@ -185,7 +190,7 @@ begin
     if not found then
         raise exception 'grns: there is no task % in workspace %', task_id, workspace
             using errcode = 'no_data_found', detail = 'not_found';
-    elsif exists (select from grns.signals s where s.workspace = workspace and s.id = new_id) then
+    elsif exists (select from grns.signals s where s.task_id = task_id and s.id = new_id) then
         return 'repeated';
     elsif task.finished_at is not null then
         return task.status;
