@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from grns.errors import (
+    BacklogFullError,
     ConflictError,
     Fail,
     GrnsError,
@@ -76,6 +77,7 @@ __all__ = [
     "AgentClient",
     "AgentTask",
     "AttemptEnd",
+    "BacklogFullError",
     "Backoff",
     "Client",
     "ConflictError",

@@ -14,6 +14,7 @@ GrnsError
 │   ├── UnusableError              retrying does not help until you repair it
 │   ├── OutcomeUnknownError        the request was sent, the answer never came
 │   └── RateLimitedError           too many requests are in progress
+│       └── BacklogFullError       the pool has as many queued tasks as it may have
 ├── WaitTimeoutError               the time to wait has passed (6); also a TimeoutError
 ├── TaskEndedError                 a task ended without a result
 │   ├── TaskFailedError            it failed; another attempt would not have helped
@@ -181,6 +182,10 @@ class OutcomeUnknownError(UnavailableError):
 
 class RateLimitedError(UnavailableError):
     """Too many requests are in progress. Nothing was changed: try again later."""
+
+
+class BacklogFullError(RateLimitedError):
+    """The pool has as many queued tasks as its quota allows. Nothing was created: try again later."""
 
 
 class WaitTimeoutError(GrnsError, TimeoutError):

@@ -18,6 +18,7 @@ from grns.model.submission import Token
 from grns.tasks import pools as store
 from grns.tasks.pauses import Pause
 from grns.tasks.pools import PoolState
+from grns.tasks.quotas import PoolQuota, put_quota
 from grns.worker.registry import WorkerState, list_agents
 
 routes = router("pools")
@@ -36,6 +37,12 @@ class PauseRequest(Reason):
     )
 
 
+class QuotaRequest(Body):
+    """How many tasks of a pool may be queued; null: any number."""
+
+    max_queued: Annotated[int, Field(ge=1, le=100_000, strict=True)] | None
+
+
 class ResumeRequest(Body):
     """The pool or task type to resume."""
 
@@ -49,6 +56,25 @@ async def list_pools(request_context: Reader, limit: Limit = 50, cursor: Cursor 
         return answer(
             await store.list_pools(
                 database, workspace=request_context.workspace, limit=limit, after=name_in(cursor)
+            )
+        )
+
+
+@routes.put("/pools/{agent_type}/quota", response_model=PoolQuota | None)
+async def put_pool_quota(
+    request_context: Operator,
+    body: Annotated[QuotaRequest, strict_body(QuotaRequest, code="bad_quota")],
+    agent_type: AgentType,
+) -> Response:
+    """Set how many tasks of a pool may be queued; null takes the quota away. More are answered with 429."""
+    async with request_context.writing() as database:
+        return Answer(
+            await put_quota(
+                database,
+                agent_type,
+                body.max_queued,
+                workspace=request_context.workspace,
+                actor=request_context.actor,
             )
         )
 

@@ -17,13 +17,19 @@ from grns.cli.session import CliSession, paged, with_session
 from grns.errors import NotFoundError
 from grns.model.text import lasted
 from grns.postgres.paging import Page
-from grns.tasks import pools
+from grns.tasks import pools, quotas
 from grns.tasks.pauses import Pause, in_force
 from grns.tasks.pools import PoolState, PriorityBacklog
 from grns.worker.registry import WorkerState, list_agents
 
 _PAGE = 1000
 
+_QUOTAS = (
+    Column("POOL", "agent_type"),
+    Column("MAX QUEUED", "max_queued"),
+    Column("FULL SINCE", "full_since", is_age=True),
+    Column("CHANGED BY", "updated_by", may_shrink=True),
+)
 _AGENT_TYPE = click.argument("agent_type", metavar="POOL", type=option.Token("agent_type"))
 
 
@@ -135,6 +141,27 @@ async def resume(session: CliSession, out: Output, agent_type: str, task_type: s
         failure.note(f"{_named(other.agent_type, other.task_type)} is still paused")
     if ended is None:
         raise click.exceptions.Exit(failure.CONFLICT)
+
+
+@pool.command(
+    examples=["grns pool quota thumbnails --max-queued 10000", "grns pool quota thumbnails --remove"]
+)
+@_AGENT_TYPE
+@click.option("--max-queued", type=click.IntRange(1, 100_000), help="Tasks that may be queued.")
+@click.option("--remove", "is_removed", is_flag=True, help="Let any number be queued.")
+@output_option
+@with_session("write")
+async def quota(
+    session: CliSession, out: Output, agent_type: str, max_queued: int | None, is_removed: bool
+) -> None:
+    """Set how many tasks of a pool may be queued, or show it. More submissions are refused."""
+    who = {"workspace": session.workspace, "actor": session.actor}
+    if max_queued is not None or is_removed:
+        await quotas.put_quota(session.database, agent_type, None if is_removed else max_queued, **who)
+    found = await quotas.list_quotas(session.database, workspace=session.workspace, agent_types=[agent_type])
+    out.rows(found, _QUOTAS)
+    if out.is_table and not found:
+        failure.note(f"any number of tasks of {agent_type} may be queued")
 
 
 def _named(agent_type: str, task_type: str | None) -> str:

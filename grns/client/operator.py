@@ -22,6 +22,7 @@ from grns.tasks import search, workflows
 from grns.tasks.pause_pools import PoolPauses
 from grns.tasks.pause_tasks import pause_tasks, resume_tasks
 from grns.tasks.pauses import Pause
+from grns.tasks.quotas import put_quota
 from grns.tasks.search import Count, TaskSummary
 from grns.tasks.signals import send_signal
 from grns.tasks.steps import TaskStep, list_steps
@@ -129,6 +130,25 @@ class OperatorMethods:
             dead = (await client.count("status:dead")).number
         """
         return await search.count(self._database, workspace=self._workspace, wanted=parse(query))
+
+    async def put_quota(self, pool: str, max_queued: int | None) -> None:
+        """Set how many tasks of a pool may be queued. While as many are, submissions raise BacklogFullError.
+
+        The scheduler looks once a second: within it, more may come.
+
+        Args:
+            pool: name of the pool.
+            max_queued: 1 to 100,000; None takes the quota away.
+
+        Raises:
+            InvalidInputError: an argument is invalid (`bad_quota`).
+
+        Example:
+            await client.put_quota("thumbnails", 10_000)
+        """
+        await put_quota(
+            self._database, pool, max_queued, workspace=self._workspace, actor=self._actor or "client"
+        )
 
     async def pause(
         self,

@@ -17,7 +17,7 @@ _BATCH = 500
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RetryScheduler(PeriodicService):
-    """Promotes in batches; any number of schedulers may run."""
+    """Promotes in batches, and looks which pools are full; any number of schedulers may run."""
 
     database: Database
     transport: JetStream
@@ -39,6 +39,7 @@ class RetryScheduler(PeriodicService):
         if len(rows) == _BATCH:
             return 0.0
         self._scan_window.note_end()
+        await self.database.run("fill_quotas")
         return self.tick_seconds
 
 

@@ -61,6 +61,13 @@ class PoolResumed(AuditPayload):
     task_type: Token | None = None
 
 
+class PoolQuotaChanged(AuditPayload):
+    """So many tasks of a pool may be queued; None: any number."""
+
+    agent_type: AgentType
+    max_queued: Annotated[int, Field(ge=1)] | None = None
+
+
 class KeyCreated(AuditPayload):
     """An API key was created, for one workspace or for all."""
 
@@ -248,6 +255,7 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.task.discarded": TaskDiscarded,
     "evt.pool.paused": PoolPaused,
     "evt.pool.resumed": PoolResumed,
+    "evt.pool.quota_changed": PoolQuotaChanged,
     "evt.key.created": KeyCreated,
     "evt.key.revoked": KeyRevoked,
     "evt.token_key.rotated": TokenKeyRotated,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from grns.errors import (
+    BacklogFullError,
     BrokerRefusedError,
     ConflictError,
     GrnsError,
@@ -31,6 +32,7 @@ KINDS: tuple[tuple[type[GrnsError], HTTPStatus, str], ...] = (
     (LeaseLostError, HTTPStatus.CONFLICT, "stale_token"),
     (PermissionDeniedError, HTTPStatus.FORBIDDEN, "forbidden"),
     (UnauthenticatedError, HTTPStatus.UNAUTHORIZED, "denied"),
+    (BacklogFullError, HTTPStatus.TOO_MANY_REQUESTS, "backlog_full"),
     (RateLimitedError, HTTPStatus.TOO_MANY_REQUESTS, "too_many_requests"),
     (OutcomeUnknownError, HTTPStatus.SERVICE_UNAVAILABLE, "outcome_unknown"),
     (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"),

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import asyncpg
 
 from grns.errors import (
+    BacklogFullError,
     ConflictError,
     ContendedError,
     GrnsError,
@@ -57,6 +58,8 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
         return UnavailableError("the log has no room: is a janitor running (`grns daemon janitor`)?")
     if str(error).startswith(_OURS):
         told = str(error).removeprefix(_OURS)[:500]
+        if error.detail == "backlog_full":
+            return BacklogFullError(told)
         return (
             ConflictError(told) if state == _TAKEN else InvalidInputError(error.detail or "bad_input", told)
         )

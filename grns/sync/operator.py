@@ -80,6 +80,10 @@ class SyncOperatorMethods:
         """Resume a workflow: see `grns.Client.resume_workflow`."""
         return self.ask(lambda client: client.resume_workflow(workflow_id, reason=reason))
 
+    def put_quota(self, pool: str, max_queued: int | None) -> None:
+        """Set how many tasks of a pool may be queued: see `grns.Client.put_quota`."""
+        self.ask(lambda client: client.put_quota(pool, max_queued))
+
     def cancel_workflow(self, workflow_id: str, *, reason: str | None = None) -> Operation:
         """Cancel the tasks of a workflow: see `grns.Client.cancel_workflow`."""
         return self.ask(lambda client: client.cancel_workflow(workflow_id, reason=reason))

@@ -232,9 +232,9 @@ class Submissions:
     def __init__(self, database: Database | Session, *, batch_limit: int, actor: str | None = None) -> None:
         self._database = database
         self._actor = actor
-        self._batch: Batch[Prepared, Submitted | GrnsError] = Batch(self.submit_many, limit=batch_limit)
+        self._batch: Batch[Prepared, Submitted | GrnsError] = Batch(self._submit_each, limit=batch_limit)
         # Only a key can have to wait for a stranger: what has none does not wait with it.
-        self._keyed: Batch[Prepared, Submitted | GrnsError] = Batch(self._submit_keyed, limit=batch_limit)
+        self._keyed: Batch[Prepared, Submitted | GrnsError] = Batch(self._submit_each, limit=batch_limit)
 
     async def submit(self, prepared: Prepared) -> Submitted:
         """Create one task, or return the one that has its key."""
@@ -260,8 +260,8 @@ class Submissions:
         statement, arguments = call(batch, self._actor, workflow)
         return answers(batch, await self._database.run(statement, *arguments))
 
-    async def _submit_keyed(self, batch: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
-        """Create many in one statement; where one of their keys is held by a stranger, each by itself."""
+    async def _submit_each(self, batch: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
+        """Create many in one statement; where a stranger holds a key, or a pool is full, each by itself."""
         return await send_all(self.submit_many, batch)
 
 

@@ -144,6 +144,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     | {"task_id": "t1", "name": "approved", "signal_id": "7dc6e5af-0776-4f37-8f16-5767f5f9471f"},
     "evt.task.discarded": ACTOR | {"task_id": "t1", "status": "dead", "fingerprint": "0f0f"},
     "evt.pool.paused": ACTOR | {"agent_type": "crawler", "until": "2026-02-06T21:00:00Z"},
+    "evt.pool.quota_changed": ACTOR | {"agent_type": "crawler", "max_queued": 1000},
     "evt.pool.resumed": ACTOR | {"agent_type": "crawler", "task_type": "fetch_page"},
     "evt.key.created": ACTOR | {"key_id": "7f3a", "name": "ci", "scopes": ["read"]},
     "evt.key.revoked": ACTOR | {"key_id": "7f3a", "name": "ci"},

@@ -4,4 +4,4 @@
 select s.ordinal, s.task_id, s.same, s.trace_id
 from grns.submit_tasks($1::text[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[]::jsonb[],
     $7::double precision[], $8::integer[], $9::text[], $10::text[], $11::uuid[], $12::text,
-    $13::timestamptz[], wakes => $14::boolean, uniques => $15::text[]::jsonb[]) as s
+    $13::timestamptz[], wakes => $14::boolean, uniques => $15::text[]::jsonb[], bounded => true) as s

@@ -160,13 +160,14 @@ $$;
 -- expression for each row costs more than all the rest. `actor` is who asks, for all of them. What is `needy` waits for
 -- other tasks, whatever its delay: the caller writes which (see grns.submit_graph). A task that falls under limits waits
 -- until it is admitted. `uniques` are rules as of grns.is_unique: what is merged into another task has a row, which is not
--- `same` if the rule refuses it. `wakes` is for transactions that are not
+-- `same` if the rule refuses it. What is `bounded` is refused while its pool is full. `wakes` is for transactions that are not
 -- ours to commit: no process of grns can tell the relay of them.
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
     traces text[], causations uuid[], actor text default null, run_ats timestamptz[] default null,
-    needy boolean[] default null, wakes boolean default false, uniques jsonb[] default null
+    needy boolean[] default null, wakes boolean default false, uniques jsonb[] default null,
+    bounded boolean default false
 ) returns table (ordinal bigint, task_id text, same boolean, trace_id text) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -191,6 +192,18 @@ begin
     then
         raise exception 'grns: a submission has a bad name, trace, priority, delay or number of attempts'
             using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    end if;
+    if bounded and exists (select from grns.pool_quotas q where q.full_since is not null) then
+        select q.agent_type, q.max_queued into answer
+        from grns.pool_quotas q
+        where q.full_since is not null and (q.workspace, q.agent_type) in (
+            select coalesce(w.workspace, workspaces[1]), coalesce(w.agent_type, agent_types[1])
+            from unnest(ids, workspaces, agent_types) as w (id, workspace, agent_type))
+        limit 1;
+        if found then
+            raise exception 'grns: the pool % is full: % of its tasks are queued', answer.agent_type, answer.max_queued
+                using errcode = 'configuration_limit_exceeded', detail = 'backlog_full';
+        end if;
     end if;
     if cardinality(uniques) > 0 then
         for answer in
@@ -415,7 +428,7 @@ begin
         array[max_attempts], array[idempotency_key],
         array[coalesce(trace, replace(gen_random_uuid()::text, '-', ''))], array[cause],
         run_ats => array[run_at], wakes => true,
-        uniques => case when uniqueness is not null then array[uniqueness] end);
+        uniques => case when uniqueness is not null then array[uniqueness] end, bounded => true);
     if not found then
         return new_id;
     elsif answer.task_id is null then

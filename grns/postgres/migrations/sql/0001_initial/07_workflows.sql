@@ -297,7 +297,7 @@ begin
 
     for answer in
         select * from grns.submit_tasks(ids, array[workspace], types, pools, ranks, payloads, delays, attempts, keys,
-            traces, causes, actor, times, needy, true)
+            traces, causes, actor, times, needy, true, bounded => true)
     loop
         if answer.task_id is null then
             raise exception 'grns: idempotency_key % is taken by a task that this transaction cannot see',

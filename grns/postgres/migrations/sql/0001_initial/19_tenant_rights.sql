@@ -25,6 +25,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('unique_keys', 'select, insert, update'),
     ('task_pauses', 'select, insert, update, delete'),
     ('pauses', 'select, insert, update, delete'),
+    ('pool_quotas', 'select, insert, update, delete'),
     ('schedules', 'select, insert, update, delete'),
     ('schedule_runs', 'select, insert, delete'),
     ('limits', 'select, insert, update, delete'),
