@@ -18,7 +18,7 @@ _MOST_REFUSED = 8  # each takes as long as we wait for a lock
 
 
 async def send_all(send: Send[Item, Answer], batch: Sequence[Item]) -> Sequence[Answer | GrnsError]:
-    """Send many in one statement; if another session holds a lock on one, or a pool is full, send each alone."""
+    """Send many in one statement; if a row is locked by another session, or a pool is full, each alone."""
     try:
         return await send(batch)
     except (ContendedError, BacklogFullError):
