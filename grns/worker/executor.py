@@ -315,13 +315,13 @@ class Executor(Claimer):
         if outcome.verb is Verb.RELEASE:
             reason = "postgres_unavailable" if context.outage is not None else lease.ended or "shutdown"
             return await self._persist(partial(self._release, claim, reason))
-        if outcome.suspension is not None:
-            finish = Finish(claim, outcome, random_uuid())
-            finished = await self._persist(partial(self.finishes.suspend, finish, outcome.suspension))
-            if finished.status != "cancelled":
-                return finished
-            outcome = Outcome(Verb.CANCEL)
         try:
+            if outcome.suspension is not None:
+                finish = Finish(claim, outcome, random_uuid())
+                finished = await self._persist(partial(self.finishes.suspend, finish, outcome.suspension))
+                if finished.status != "cancelled":
+                    return finished
+                outcome = Outcome(Verb.CANCEL)
             return await self._persist(partial(self.finishes.finish, Finish(claim, outcome, random_uuid())))
         except InvalidInputError as error:
             return await self._persist(

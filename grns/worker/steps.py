@@ -298,10 +298,10 @@ class AttemptSteps:
 
     def _place(self, name: str) -> str:
         """Return the name under which a step is recorded: that of the second one is `name#2`."""
-        if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or "\x00" in name or "#" in name:
+        if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or "#" in name or not name.isprintable():
             raise InvalidInputError(
                 "bad_handler",
-                f"the name of a step is text of 1 to {_LONGEST_NAME} characters without # and NUL",
+                f"the name of a step is text of 1 to {_LONGEST_NAME} printable characters without #",
             )
         if self._ended is not None:
             raise Suspended(self._ended)
