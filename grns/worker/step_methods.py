@@ -74,9 +74,9 @@ class StepMethods:
         writes and reads the value; otherwise it is JSON. A plain function runs in a thread.
 
         Args:
-            name: name of the step, 1 to 255 printable characters without `#`. A second step of the same name is
-                `name#2`, and so on: steps are found by their order. Steps that run side by side need names of
-                their own.
+            name: name of the step, 1 to 255 printable characters without `#`. A second step of the same name
+                is `name#2`, and so on: steps are found by their order. Steps that run side by side need names
+                of their own.
             function: what to run. It may run twice if the worker dies before its value is recorded.
             arguments, named: of the function.
 

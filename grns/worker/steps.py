@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ from grns.postgres.database import Connection, Database, run
 MOST_STEPS = 10_000
 MOST_BYTES = 32 * 1024 * 1024  # of all values of a task
 _LONGEST_NAME = 255
+_NAME = re.compile(f"[^#]{{1,{_LONGEST_NAME}}}")
 _LONGEST_PAUSE_SECONDS = 1.0
 _LOCKED_PAUSE_SECONDS = 0.02
 _BEGIN_SECONDS = 0.005
@@ -298,7 +300,7 @@ class AttemptSteps:
 
     def _place(self, name: str) -> str:
         """Return the name under which a step is recorded: that of the second one is `name#2`."""
-        if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or "#" in name or not name.isprintable():
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.isprintable():
             raise InvalidInputError(
                 "bad_handler",
                 f"the name of a step is text of 1 to {_LONGEST_NAME} printable characters without #",
