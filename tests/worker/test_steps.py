@@ -284,9 +284,9 @@ async def test_a_step_beside_one_that_fails_is_recorded(shared: Database) -> Non
 
     @pool.task("noop")
     async def both(ctx: grns.Context) -> None:
-        parts = [ctx.step("slow", slow)]
+        parts: list[Any] = [ctx.step("slow", slow)]
         if ctx.attempt == 1:
-            parts.append(ctx.step("broken", broken))  # type: ignore[arg-type]
+            parts.append(ctx.step("broken", broken))
         await asyncio.gather(*parts)
 
     with attempts_of(pool, shared) as attempts:
