@@ -206,6 +206,11 @@ def test_the_roads_lead_over_every_transition() -> None:
         _transition(statement, _status_on(road), TaskStatus.WAITING) for road, statement in _LIMITED.items()
     }
     seen.add(_transition("admit", TaskStatus.WAITING, TaskStatus.QUEUED))
+    seen.add(_transition("suspend", TaskStatus.RUNNING, TaskStatus.WAITING))  # tests/worker/test_steps.py
+    seen |= {
+        _transition("signal", TaskStatus.WAITING, target)
+        for target in (TaskStatus.QUEUED, TaskStatus.WAITING)
+    }
     assert seen == {row for row in TRANSITIONS if row.source is not None}
 
 

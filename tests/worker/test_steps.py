@@ -393,14 +393,14 @@ async def test_a_task_has_so_many_steps_at_most(shared: Database) -> None:
 
 
 async def test_rows_of_the_user_and_the_step_are_one_commit(shared: Database) -> None:
-    await fetch(shared, "create table if not exists public.payments (id serial, number integer)")
-    await fetch(shared, "delete from public.payments")
+    await fetch(shared, "create table if not exists public.step_payments (id serial, number integer)")
+    await fetch(shared, "delete from public.step_payments")
     pool = grns.Pool("worker", backoff=grns.Backoff(base_seconds=0.001, max_seconds=0.001))
     breaks = ["inside", "behind"]
 
     async def pay(connection: Any, number: int) -> int:
         paid: int = await connection.fetchval(
-            "insert into public.payments (number) values ($1) returning number", number
+            "insert into public.step_payments (number) values ($1) returning number", number
         )
         if "inside" in breaks:
             breaks.remove("inside")
@@ -421,8 +421,8 @@ async def test_rows_of_the_user_and_the_step_are_one_commit(shared: Database) ->
             assert await attempts.run(task.id) == "retry_wait"
             await fall_due(shared, task.id)
         assert await attempts.run(task.id) == "succeeded"
-    assert [row["number"] for row in await fetch(shared, "select number from public.payments")] == [7]
-    await fetch(shared, "drop table public.payments")
+    assert [row["number"] for row in await fetch(shared, "select number from public.step_payments")] == [7]
+    await fetch(shared, "drop table public.step_payments")
 
 
 # ---------------------------------------------------------------- sleep

@@ -131,6 +131,7 @@ def _one_task(things: Things) -> Iterator[Question]:
         yield Question("read_task", state, [_path(f"/tasks/{one}") for one in ids])
         yield Question("explain_task", state, [_path(f"/tasks/{one}/explain") for one in ids])
     yield Question("list_task_events", "", [_path(f"/tasks/{one}/events") for one in things.some])
+    yield Question("list_task_steps", "", [_path(f"/tasks/{one}/steps") for one in things.some])
     yield Question("list_attempts", "", [_path(f"/tasks/{one}/attempts") for one in things.some])
 
 
