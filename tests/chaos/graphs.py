@@ -98,8 +98,10 @@ class Graphs:
     ) -> Iterator[str]:
         """Return what is wrong."""
         for task_id, (wanted, required) in handed_in.items():
-            there = {need.id: need.outcome for need in self.needs.get(task_id, ())}
-            if there != wanted or (wanted and self.waits[task_id].required != required):
+            needs = self.needs.get(task_id, ())
+            joined = {need.id for need in needs if tasks.get(need.id, {}).get("parent") == task_id}
+            there = {need.id: need.outcome for need in needs if need.id not in joined}
+            if there != wanted or (wanted and not joined and self.waits[task_id].required != required):
                 yield f"{task_id} needs {there}, and was to need {required} of {wanted}"
         for owner, wait in self.waits.items():
             needs = self.needs[owner]
