@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -111,7 +111,8 @@ class Graphs:
                 if self.workflows[owner] not in said:
                     yield f"{owner} is {self.workflows[owner]}, and its tasks say {said[0]}"
             else:
-                yield from _judge_task(owner, wait, needs, tasks[owner], log)
+                joined = {need.id for need in needs if tasks[need.id].get("parent") == owner}
+                yield from _judge_task(owner, wait, needs, tasks[owner], log, joined)
 
     def _judge_counts(
         self,
@@ -139,13 +140,21 @@ def _judge_task(
     needs: Sequence[Need],
     task: Mapping[str, Any],
     log: Mapping[str, Sequence[Event]],
+    joined: Set[str],
 ) -> Iterator[str]:
-    """It was queued when enough of its needs were met, and ended by them only if they are not."""
+    """It was queued when enough of its needs were met, and ended by them only if they are not.
+
+    What its handler waited for, it needed from then on.
+    """
+    began = min((event.seq for event in log[task_id] if event.step is not None), default=0)
     queued = [event for event in log[task_id] if event.kind == _QUEUED and event.reason in _AFTER_NEEDS]
     for event in queued:
-        met = sum(any(need.is_met_by(end) for end in _ends_before(log[need.id], event.seq)) for need in needs)
-        if met < wait.required:
-            yield f"{task_id} was queued at {event.seq}, with {met} of {wait.required} needs met"
+        is_before = event.seq < began
+        required = wait.required - len(joined) if is_before else wait.required
+        those = [need for need in needs if not (is_before and need.id in joined)]
+        met = sum(any(need.is_met_by(end) for end in _ends_before(log[need.id], event.seq)) for need in those)
+        if met < required:
+            yield f"{task_id} was queued at {event.seq}, with {met} of {required} needs met"
     last = log[task_id][-1] if log[task_id] else None
     is_ended_by_needs = last is not None and task["status"] == "cancelled" and last.reason in BY_NEEDS
     if is_ended_by_needs and wait.met >= wait.required and last and last.reason != "workflow_cancelled":
