@@ -121,12 +121,12 @@ MUTANTS = (
         "tests/workflows/test_fan_out.py::test_the_follower_reads_again_what_it_counted_while_a_task_began_to_wait",
     ),
     Mutant(
-        "a submission merged into a task that has begun", "tests", ("second.created",),
+        "a submission merged into a task that has begun", "tests", ("where False = Submitted(",),
         (Edit(_SUBMIT, "t.id = latest and t.status in ('waiting', 'queued', 'retry_wait')", "t.id = latest and t.finished_at is null"),),
         "tests/tasks/test_unique.py::test_once_it_has_begun_there_is_another_one",
     ),
     Mutant(
-        "a task that begins before what is merged into it", "tests", ("assert isinstance", "== 'locked'"),
+        "a task that begins before what is merged into it", "tests", ("AssertionError: Claim(",),
         (Edit(_SUBMIT, "'retry_wait')\n                for no key update;", "'retry_wait');"),),
         "tests/tasks/test_unique.py::test_a_task_does_not_begin_before_what_is_merged_into_it_is_committed",
     ),
