@@ -193,10 +193,15 @@ def _import(module_name: str, target: str) -> ModuleType:
 
 def _check_django(target: str) -> None:
     """Raise SettingsError if the pool has imported our integration of a Django that is not set up."""
-    if "grns.integrations.django" in sys.modules and not sys.modules["django.apps"].apps.ready:
+    if "grns.integrations.django" in sys.modules and not _is_django_ready():
         unset = SettingsError(f"{target} uses Django, which is not set up here")
         unset.add_note(f"python manage.py grns_worker {target}")
         raise unset
+
+
+def _is_django_ready() -> bool:
+    apps = sys.modules.get("django.apps")
+    return apps is not None and apps.apps.ready
 
 
 def _pools(module: ModuleType) -> str:

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from tests.interleavings.admitter import AdmitterRules, admitter_model, begin_admitter
 from tests.interleavings.explore import Exploration, Model, State, explore
-from tests.interleavings.follower import FollowerRules, begin_follower, follower_model
+from tests.interleavings.follower import FollowerRules, begin_follower, begin_join, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.row import Violation
 from tests.interleavings.variants import ADMITTER_VARIANTS, FOLLOWER_VARIANTS, RELAY_VARIANTS, VARIANTS, find
@@ -43,6 +43,8 @@ def main() -> int:
         for counts in ((3, 1, 1, 1), (4, 1, 0, 0)):
             title = "a follower, {} tasks, {} redrive, {} lock of another session, {} faults".format(*counts)
             _explore(console, title, begin_follower(*counts), follower_model(FollowerRules()))
+        title = "a task that joins two, 1 redrive, 1 lock of another session, 1 fault"
+        _explore(console, title, begin_join(1, 1, 1), follower_model(FollowerRules()))
         for count, retries, locks in ((2, 2, 1), (3, 0, 1)):
             title = f"an admitter, {count} tasks, {retries} retries, {locks} lock of another session, 1 fault"
             admission = begin_admitter(count, retries=retries, cancels=0, locks=locks, faults=1)

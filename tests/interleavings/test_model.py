@@ -9,7 +9,7 @@ import pytest
 from grns.model.outcome import Verb
 from tests.interleavings.admitter import AdmitterRules, admitter_model, begin_admitter
 from tests.interleavings.explore import explore
-from tests.interleavings.follower import FollowerRules, begin_follower, follower_model
+from tests.interleavings.follower import FollowerRules, begin_follower, begin_join, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.row import Violation, claim, finish, reap, submit
 from tests.interleavings.variants import ADMITTER_VARIANTS, FOLLOWER_VARIANTS, RELAY_VARIANTS, VARIANTS, find
@@ -44,6 +44,15 @@ def test_each_task_is_queued_or_cancelled_as_its_needs_end(redrives: int, locks:
     assert seen.ends > 2
 
 
+@pytest.mark.parametrize(("redrives", "locks", "faults"), [(0, 0, 1), (0, 1, 0)])
+def test_a_task_that_joins_others_runs_again_once_they_have_ended(
+    redrives: int, locks: int, faults: int
+) -> None:
+    seen = explore(begin_join(redrives, locks, faults), follower_model(FollowerRules()))
+    assert seen.worlds > 5000
+    assert seen.ends > 2
+
+
 @pytest.mark.parametrize(("retries", "cancels", "locks", "faults"), [(1, 0, 0, 1), (0, 1, 1, 0)])
 def test_one_task_of_a_key_is_queued_or_running(retries: int, cancels: int, locks: int, faults: int) -> None:
     start = begin_admitter(2, retries=retries, cancels=cancels, locks=locks, faults=faults)
@@ -72,6 +81,9 @@ def test_one_task_of_a_key_is_queued_or_running(retries: int, cancels: int, lock
         ("counts_turned", "task 2 is queued, and task 1, which it needs, is queued", 8),
         ("guards_cursor", "task 2 is queued, and task 1, which it needs, is failed", 12),
         ("brings_back", "not all is done", 13),
+        ("refuses_stale", "not all is done", 19),
+        ("decides_joins", "not all is done", 15),
+        ("join_counts", "not all is done", 15),
         ("guards_epoch", "two of a key are queued or running", 10),
         ("reads_cursor_first", "not all is done", 8),
         ("reads_gaps", "not all is done", 14),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tests.interleavings import explore as exploration
 from tests.interleavings.admitter import AdmitterRules, admitter_model, begin_admitter
-from tests.interleavings.follower import Followed, FollowerRules, begin_follower, follower_model
+from tests.interleavings.follower import Followed, FollowerRules, begin_follower, begin_join, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.world import Rules, begin, model
 
@@ -33,6 +33,9 @@ FOLLOWER_VARIANTS = {
     "counts_turned": "a follower that counts each end that it reads",
     "guards_cursor": "a follower that writes though it was overtaken",
     "brings_back": "what was cancelled for a need stays so when that is redriven",
+    "refuses_stale": "a follower that turns needs whose counts a join has replaced",
+    "decides_joins": "a follower that decides a task that joins only when one of its tasks ends",
+    "join_counts": "a join that takes all of its tasks for open",
 }
 ADMITTER_VARIANTS = {
     "guards_epoch": "an admitter whose statement counts though another one leads",
@@ -68,6 +71,8 @@ def _start(variant: str) -> Followed:
     start = begin_follower(3, redrives=1, locks=0, faults=1)
     if variant == "reads_rows":
         return _after(start, _REDRIVEN)
+    if variant in ("refuses_stale", "decides_joins", "join_counts"):
+        return begin_join(redrives=1, locks=0, faults=0)
     if variant == "brings_back":
         return start._replace(faults=0)
     return start._replace(redrives=0, locks=int(variant == "keeps_later"))

@@ -187,6 +187,23 @@ async def test_rate_admits_a_burst_and_then_as_time_passes(shared: Database) -> 
     assert another.low >= leading.low
 
 
+async def test_what_has_begun_counts_though_its_claim_is_not_read_yet(shared: Database) -> None:
+    await put_limit(shared, rate="1/h", burst=3)
+    ended, cancelled, retried = [await task(shared) for _ in range(3)]
+    leading = await admit(shared)
+    (row,) = await fetch(shared, "select max(seq) as seq from grns.events")
+    await finish(shared, await claim(shared, ended))
+    await cancel(shared, cancelled)
+    await finish(shared, await claim(shared, retried), Verb.RETRY)
+    await fall_due(shared, retried)
+    await promote(shared, 10, None)
+    rows = await shared.run(
+        "follow_limits", leading.lease.epoch, leading.lease.seconds, [0], [row["seq"] + 1], 1000, []
+    )
+    assert await where(shared, retried) == ["limit"]
+    assert {row["id"]: row["has_begun"] for row in rows[1:]} == {ended: True, cancelled: False, retried: True}
+
+
 # ---------------------------------------------------------------- when it changes
 
 

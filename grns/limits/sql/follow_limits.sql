@@ -1,6 +1,7 @@
 -- Reads how tasks are, now, of which rows of the log tell, those that fall under limits; nothing where another admitter leads
--- by now. `repeats` is how often an attempt of a task was given back to the queue, `has_begun` whether one has begun. The first
--- row stands for no task.
+-- by now. `repeats` is how often an attempt of a task was given back to the queue. `has_begun`: whether one has begun since the
+-- task was queued; a task may have changed since the rows that are read, so these alone do not tell. The first row stands for
+-- no task.
 -- $1 epoch, $2 lease in seconds, $3 and $4 bounds of the numbers to read, $5 how many they are, $6 tasks to read besides
 with held as (
     update grns.leases l set until = now() + $2::double precision * interval '1 second'
@@ -39,7 +40,12 @@ from held
 union all
 select null, null, null, t.id, t.workspace, t.limits, t.priority,
     case when t.status in ('queued', 'running') then t.status when t.waits_for = 'limit' then 'waiting' end, o.repeats,
-    o.has_begun
+    o.has_begun or t.status not in ('cancelled', 'waiting') or coalesce((
+        select e.kind = 'evt.task.claimed' from grns.events e
+        where e.task_id = t.id and starts_with(e.kind, 'evt.task.') and e.kind in ('evt.task.queued', 'evt.task.claimed')
+        order by e.seq desc
+        limit 1
+    ), false)
 from touched o
 cross join lateral (
     select t.* from grns.tasks t where t.id = o.id and t.limits is not null offset 0
