@@ -66,6 +66,8 @@ class Retry(TaskSignal):
     def __init__(
         self, reason: str = "", *, after: float | timedelta | None = None, error_class: str | None = None
     ) -> None:
+        if not isinstance(reason, str):
+            raise TypeError(f"a reason is text: for a delay, write grns.Retry(after={reason!r})")
         super().__init__(reason or "the handler asked for a retry")
         self.reason = reason
         self.after = after

@@ -117,9 +117,8 @@ class Worker:
             await self._handlers.stop()
 
     async def _work(self) -> None:
-        await wait_for_postgres(self._heartbeat.start, emit=self._emit)
-        await wait_for_postgres(self._register, emit=self._emit)
-        await wait_for_postgres(self._declare, emit=self._emit)
+        if not await self._has_begun():
+            return
         opening = asyncio.create_task(self._guard(self._open()))
         self._emit(ServiceStarted("worker"))
         poller = asyncio.create_task(self._poll_loop.run())
@@ -144,6 +143,23 @@ class Worker:
         for loop in (poller, *watches):
             if loop.done() and not loop.cancelled():
                 loop.result()  # a bug ends the process, once its work has been given back
+
+    async def _has_begun(self) -> bool:
+        """Wait for Postgres, and tell it what there is; False if the worker is stopped meanwhile."""
+        beginning = asyncio.create_task(self._begin())
+        await self._until_stopped(beginning)
+        if beginning.done():
+            beginning.result()
+            return True
+        beginning.cancel()
+        await asyncio.wait({beginning})
+        self._heartbeat.stop()
+        return False
+
+    async def _begin(self) -> None:
+        await wait_for_postgres(self._heartbeat.start, emit=self._emit)
+        await wait_for_postgres(self._register, emit=self._emit)
+        await wait_for_postgres(self._declare, emit=self._emit)
 
     async def _register(self) -> None:
         await agent.register(

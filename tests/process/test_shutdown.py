@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from grns.dev.servers import LocalNats
+from grns.dev.servers import LocalNats, LocalPostgres
 from grns.model import subjects
 from grns.postgres.database import Database
 from tests.support.harness import (
@@ -139,6 +139,17 @@ async def test_asked_to_end(
     for process in (heir, server):
         process.send_signal(signal.SIGTERM)
     assert set(await asyncio.gather(ends(heir, SLACK), ends(server, SLACK))) == {0}
+
+
+async def test_asked_before_postgres_has_the_schema(fleet: Fleet, postgres: LocalPostgres) -> None:
+    worker = fleet.start("worker", "start", "tests.support.pools:pool", GRNS_DATABASE_URL=postgres.url)
+
+    async def says_why() -> bool:
+        return "grns admin db upgrade" in fleet.log_of(worker)
+
+    await eventually(says_why, within_seconds=START_SECONDS)
+    worker.send_signal(signal.SIGTERM)
+    assert await ends(worker, SLACK) == 0
 
 
 async def test_asked_while_tasks_are_claimed_ahead(

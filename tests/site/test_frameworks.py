@@ -103,6 +103,28 @@ async def test_the_tests_of_the_page_pass(database: Database, tmp_path: Path) ->
     assert "Ran 1 test" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["grns_worker", "shop_taks:pool"], "CommandError: cannot import shop_taks"),
+        (["check"], 'grns needs PostgreSQL, and DATABASES["default"] is sqlite'),
+    ],
+)
+async def test_what_is_wrong_is_said_without_a_traceback(
+    database: Database, tmp_path: Path, command: list[str], said: str
+) -> None:
+    written("frameworks.md", tmp_path)
+    if command == ["check"]:
+        with (tmp_path / "settings.py").open("a") as settings:
+            settings.write(
+                'DATABASES["default"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop"}\n'
+            )
+    ran = await _run(["manage.py", *command], environment_of(database, tmp_path), tmp_path)
+    assert ran.returncode == 1
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def environment_of(database: Database, directory: Path) -> dict[str, str]:
     """Return the variables that the settings of the page read."""
     place = make_url(database.url)

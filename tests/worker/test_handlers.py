@@ -147,6 +147,11 @@ async def test_a_model_is_a_result() -> None:
     assert (await Runner(returning(Answer(n=1))).run()).result == '{"n":1}'
 
 
+def test_a_delay_in_place_of_a_reason_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"write grns.Retry\(after=60\)"):
+        Retry(60)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("error", "verb", "error_class", "backoff"),
     [

@@ -362,8 +362,9 @@ def _cancelled(seen: TaskSnapshot) -> list[Cause]:
         ]
         sentence += f": {_named(broken[0])} {needed}, and is {broken[0].ended_as}"
         is_redrivable = broken[0].ended_as in REDRIVABLE and broken[0].outcome == "success"
-        back = (f"grns task redrive {broken[0].id}  (brings this task back, too)",) if is_redrivable else ()
-        return [Cause("needs", sentence, (*back, *_open_again(seen))), *_set_aside(seen)]
+        alone = tuple(f"{step}  (at once, without what it needs)" for step in _open_again(seen))
+        back = f"grns task redrive {broken[0].id}  (brings this task back, too)"
+        return [Cause("needs", sentence, (back,) if is_redrivable else alone), *_set_aside(seen)]
     return [Cause("cancelled", sentence, _open_again(seen)), *_set_aside(seen)]
 
 

@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from grns.cli import run
 from grns.cli.worker import load_pool, run_and_reload
+from grns.errors import SettingsError
 from grns.integrations.django import options, with_connections
 from grns.settings import load
 
@@ -30,7 +31,7 @@ class GrnsWorkerCommand(BaseCommand):  # type: ignore[misc]  # Django has no typ
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("target", nargs="?", help="MODULE:POOL, such as shop.tasks:pool")
+        parser.add_argument("target", nargs="?", help="MODULE:POOL, such as shop_tasks:pool")
         for name, meaning in _OPTIONS.items():
             parser.add_argument(f"--{name}", help=meaning)
         parser.add_argument("--reload", action="store_true", help="start again when a Python file changes")
@@ -46,7 +47,12 @@ class GrnsWorkerCommand(BaseCommand):  # type: ignore[misc]  # Django has no typ
         for name, value in options().items():
             if name != "actor":  # who submits
                 os.environ[f"GRNS_{name.upper()}"] = str(value)
-        for handler in load_pool(target).handlers.values():
+        try:
+            pool = load_pool(target)
+        except SettingsError as error:
+            hints = getattr(error, "__notes__", [])
+            raise CommandError("\n  try: ".join([str(error), *hints])) from error
+        for handler in pool.handlers.values():
             if not handler.is_async:
                 handler.function = with_connections(handler.function)
         values = {name: given[name.replace("-", "_")] for name in _OPTIONS}
