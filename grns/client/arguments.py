@@ -219,6 +219,14 @@ def _target(task: Any, pool: Any) -> tuple[Any, Any]:
                 "bad_submission", f"pool: the handler {task.task_type} is of the pool {task.agent_type}"
             )
         return task.task_type, task.agent_type
+    if not isinstance(task, str) and callable(task):
+        name = getattr(task, "__name__", "it")
+        raise InvalidInputError("bad_submission", f"task: {name} is no handler: put @pool.task above it")
+    if isinstance(task, str) and "." in task:
+        raise InvalidInputError(
+            "bad_submission",
+            f"task: names have no dots: write {task.rpartition('.')[2]!r}, not {task[:100]!r}",
+        )
     if pool is None and isinstance(task, str):
         raise InvalidInputError(
             "bad_submission",

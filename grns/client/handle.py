@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT", covariant=True)
 
+# What handles of other frameworks have, and what to write instead.
+_ELSEWHERE = {
+    "state": "handle.status()",
+    "ready": "handle.get().is_terminal",
+    "successful": "handle.status()",
+    "failed": "handle.status()",
+    "revoke": "handle.cancel()",
+    "forget": "nothing: retention deletes tasks",
+    "task_id": "handle.id",
+}
+
 _ERRORS: dict[TaskStatus, type[TaskEndedError]] = {
     TaskStatus.FAILED: TaskFailedError,
     TaskStatus.DEAD: TaskDeadError,
@@ -46,6 +57,12 @@ class TaskHandle(Generic[ResultT]):
     trace_id: str
     _client: Client = field(repr=False, compare=False)
     _result: TypeAdapter[Any] | None = field(default=None, repr=False, compare=False)
+
+    if not TYPE_CHECKING:  # or a type checker would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is called otherwise here than in other frameworks."""
+            raise no_attribute(self, name)
 
     async def wait(self, *, timeout: float | timedelta | None = None) -> Task:
         """Wait until the task ends, and return it. Errors are those of `Client.wait`."""
@@ -115,6 +132,13 @@ class TaskHandle(Generic[ResultT]):
     async def resume(self, *, reason: str | None = None) -> str:
         """Resume the task: see `Client.resume_task`."""
         return await self._client.resume_task(self.id, reason=reason)
+
+
+def no_attribute(handle: object, name: str) -> AttributeError:
+    """Return the error of an attribute that handles do not have: it says what to write instead."""
+    hint = _ELSEWHERE.get(name)
+    instead = f": write {hint}" if hint else ""
+    return AttributeError(f"a handle has no {name!r}{instead}", name=name, obj=handle)
 
 
 def _how(task: Task) -> str:

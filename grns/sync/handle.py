@@ -9,6 +9,7 @@ from uuid import UUID
 
 from grns.client.client import Client as AsyncClient
 from grns.client.handle import TaskHandle as AsyncTaskHandle
+from grns.client.handle import no_attribute
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 from grns.worker.handler import Handler
@@ -37,6 +38,12 @@ class SyncTaskHandle(Generic[ResultT]):
     trace_id: str
     _client: SyncClient = field(repr=False)
     _task: Any = field(default=None, repr=False)
+
+    if not TYPE_CHECKING:  # or a type checker would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is called otherwise here than in other frameworks."""
+            raise no_attribute(self, name)
 
     def wait(self, *, timeout: float | timedelta | None = None) -> Task:
         """Wait until the task ends, and return it: see `grns.Client.wait`."""

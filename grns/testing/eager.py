@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
@@ -101,6 +102,8 @@ class EagerClient(Client):
         """
         task_type = task if isinstance(task, str) else task.task_type
         wanted = dict(fields)
+        for name in fields.keys() - {one.name for one in dataclasses.fields(Task)}:
+            raise TypeError(f"a task has no {name!r}: pass fields of grns.Task, such as priority")
         if payload is not None:
             wanted["payload"] = payload if isinstance(task, str) else task.signature.payload_text(payload)
         for found in self.tasks.values():

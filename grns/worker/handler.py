@@ -36,6 +36,10 @@ _ELSEWHERE = {
     "retry": "raise grns.Retry(after=…) in the handler",
     "s": "client.submit({}, payload) for each task",
     "si": "client.submit({}, payload) for each task",
+    "delay_on_commit": "grns.integrations.django.submit({}, payload)",
+    "apply": "{}(payload), or grns.testing.eager()",
+    "AsyncResult": "client.handle(id, {})",
+    "request": "a parameter `ctx: grns.Context` of the function",
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import grns
+from grns import sync
 from grns.client.client import Client
 from grns.client.handle import TaskHandle
 from grns.errors import InvalidInputError
@@ -132,6 +133,28 @@ async def test_options_of_other_frameworks_lead_to_ours(client: Client, option: 
     untyped: Any = client
     with pytest.raises(InvalidInputError, match=f"^{option}: .*{words}"):
         await untyped.submit(fetch_page, **{option: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("state", "handle.status()"), ("ready", "handle.get().is_terminal"), ("revoke", "handle.cancel()")],
+)
+async def test_attributes_of_other_handles_lead_to_ours(client: Client, name: str, words: str) -> None:
+    for handle in (client.handle("gr-1"), sync.Client(nats_url="nats://127.0.0.1:1").handle("gr-1")):
+        with pytest.raises(AttributeError) as raised:
+            getattr(handle, name)
+        assert str(raised.value) == f"a handle has no {name!r}: write {words}"
+        assert not hasattr(handle, "colour")
+
+
+async def test_what_is_no_handler_is_told_what_to_do(client: Client) -> None:
+    untyped: Any = client
+    with pytest.raises(InvalidInputError, match=r"task: shop is no handler: put @pool.task above it"):
+        await untyped.submit(shop)
+    with pytest.raises(
+        InvalidInputError, match=r"names have no dots: write 'charge_card', not 'shop.charge_card'"
+    ):
+        await untyped.submit("shop.charge_card", pool="worker")
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(-60, "queued"), (3600, "waiting")])

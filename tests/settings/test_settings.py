@@ -393,3 +393,12 @@ def test_no_error_holds_a_secret(name: str, url: str, caplog: pytest.LogCaptureF
         told = f"{error} {getattr(error, '__notes__', '')}"
         assert CANARY not in told
     assert CANARY not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("nats", "nats: not a setting: did you mean nats_url?"), ("qqq", "qqq: not a setting")]
+)
+def test_flag_that_is_no_setting_is_refused(name: str, said: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(**{name: "x"})
+    assert str(raised.value) == said

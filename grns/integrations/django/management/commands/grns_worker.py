@@ -48,6 +48,7 @@ class GrnsWorkerCommand(BaseCommand):  # type: ignore[misc]  # Django has no typ
             if name != "actor":  # who submits
                 os.environ[f"GRNS_{name.upper()}"] = str(value)
         try:
+            load(**{name: value for name, value in options().items() if name != "actor"})
             pool = load_pool(target)
         except SettingsError as error:
             hints = getattr(error, "__notes__", [])
