@@ -140,7 +140,8 @@ async def test_options_of_other_frameworks_lead_to_ours(client: Client, option: 
     [("state", "handle.status()"), ("ready", "handle.get().is_terminal"), ("revoke", "handle.cancel()")],
 )
 async def test_attributes_of_other_handles_lead_to_ours(client: Client, name: str, words: str) -> None:
-    for handle in (client.handle("gr-1"), sync.Client(nats_url="nats://127.0.0.1:1").handle("gr-1")):
+    handles: list[Any] = [client.handle("gr-1"), sync.Client(nats_url="nats://127.0.0.1:1").handle("gr-1")]
+    for handle in handles:
         with pytest.raises(AttributeError) as raised:
             getattr(handle, name)
         assert str(raised.value) == f"a handle has no {name!r}: write {words}"
