@@ -103,6 +103,35 @@ async def test_the_tests_of_the_page_pass(database: Database, tmp_path: Path) ->
     assert "Ran 1 test" in ran.stderr
 
 
+MIGRATED = """
+from django.db import transaction
+from django.test import TransactionTestCase
+from grns.integrations.django import client, submit
+from shop_tasks import Receipt, send_receipt
+
+
+class RollbackTest(TransactionTestCase):
+    def test_a_rollback_undoes_the_task(self):
+        self.addCleanup(client().close)
+        with transaction.atomic():
+            kept = submit(send_receipt, Receipt(order=1))
+        with self.assertRaises(ValueError), transaction.atomic():
+            submit(send_receipt, Receipt(order=2))
+            raise ValueError
+        self.assertEqual([task.id for task in client().list().rows], [kept.id])
+"""
+
+
+async def test_a_database_of_tests_with_the_schema_is_deleted(database: Database, tmp_path: Path) -> None:
+    written("frameworks.md", tmp_path)
+    with (tmp_path / "settings.py").open("a") as settings:
+        settings.write("GRNS_MIGRATE = True\n")
+    (tmp_path / "test_views.py").write_text(MIGRATED)
+    ran = await _run(["manage.py", "test"], environment_of(database, tmp_path), tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "Ran 1 test" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -357,14 +357,13 @@ def _cancelled(seen: TaskSnapshot) -> list[Cause]:
     sentence = f"cancelled {_ended(seen)}".strip() + who + because(seen.cancel_reason)
     broken = [one for one in seen.needs.unmet if one.ended_as is not None] if seen.needs else []
     if broken and seen.cancel_actor is None and seen.cancel_reason in ("dependency", "skipped"):
-        needed = {"success": "had to succeed", "failure": "had to fail", "end": "had to end"}[
-            broken[0].outcome
-        ]
-        sentence += f": {_named(broken[0])} {needed}, and is {broken[0].ended_as}"
-        is_redrivable = broken[0].ended_as in REDRIVABLE and broken[0].outcome == "success"
-        alone = tuple(f"{step}  (at once, without what it needs)" for step in _open_again(seen))
-        back = f"grns task redrive {broken[0].id}  (brings this task back, too)"
-        return [Cause("needs", sentence, (back,) if is_redrivable else alone), *_set_aside(seen)]
+        why = broken[0]
+        needed = {"success": "succeed", "failure": "fail", "end": "end"}[why.outcome]
+        sentence += f": {_named(why)} had to {needed}, and is {why.ended_as}"
+        steps = tuple(f"{step}  (at once, without what it needs)" for step in _open_again(seen))
+        if why.ended_as in REDRIVABLE and why.outcome == "success":
+            steps = (f"grns task redrive {why.id}  (brings this task back, too)",)
+        return [Cause("needs", sentence, steps), *_set_aside(seen)]
     return [Cause("cancelled", sentence, _open_again(seen)), *_set_aside(seen)]
 
 
