@@ -146,7 +146,7 @@ def _judge_task(
 
     What its handler waited for, it needed from then on.
     """
-    began = min((event.seq for event in log[task_id] if event.step is not None), default=0)
+    began = min((event.seq for event in log[task_id] if (event.step or "").startswith("join")), default=0)
     queued = [event for event in log[task_id] if event.kind == _QUEUED and event.reason in _AFTER_NEEDS]
     for event in queued:
         is_before = event.seq < began
