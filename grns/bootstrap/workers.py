@@ -110,7 +110,7 @@ class _WorkerFactory:
             database=self.handlers_database,
             result_limits=self.result_limits,
             client=self.client,
-            steps=AttemptSteps(claim, self.steps, self.result_limits, is_first=claim.attempt == 1),
+            steps=lambda: AttemptSteps(claim, self.steps, self.result_limits, is_first=claim.attempt == 1),
         )
 
     def heartbeat_process(self) -> HeartbeatProcess:

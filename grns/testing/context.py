@@ -52,7 +52,7 @@ class LocalContext(Context):
             database=None,  # type: ignore[arg-type]  # `transaction` does without
             result_limits=Limits(),
             client=client,
-            steps=AttemptSteps(claim, LocalStepStore(steps), Limits(), is_first=False),
+            steps=lambda: AttemptSteps(claim, LocalStepStore(steps), Limits(), is_first=False),
         )
         self.state = state
         self.result: Any = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -110,10 +110,11 @@ class Context(StepMethods):
         database: Database,
         result_limits: Limits,
         client: Client | None = None,
-        steps: AttemptSteps | None = None,
+        steps: Callable[[], AttemptSteps] | None = None,
     ) -> None:
         self._claim = claim
-        self._steps = steps
+        self._steps: AttemptSteps | None = None  # most handlers have none: made when it is asked for
+        self._make_steps = steps
         self._lease = lease
         self._database = database
         self._result_limits = result_limits

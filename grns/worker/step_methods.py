@@ -50,6 +50,7 @@ class StepMethods:
     _claim: Claim
     _database: Database
     _steps: AttemptSteps | None
+    _make_steps: Callable[[], AttemptSteps] | None
     _is_in_transaction: bool
     outage: UnavailableError | None
     if TYPE_CHECKING:
@@ -281,6 +282,7 @@ class StepMethods:
 
     def _own_steps(self, name: str) -> AttemptSteps:
         check_async(name, f"write `await {name}` in one")
-        if self._steps is None:
+        if self._make_steps is None:
             raise InvalidInputError("no_steps", f"{name} needs a worker, or grns.testing")
+        self._steps = self._steps or self._make_steps()
         return self._steps

@@ -60,7 +60,7 @@ class Attempts:
         steps = AttemptSteps(taken, self.store, Limits(), is_first=taken.attempt == 1)
         return Context(
             taken, lease, agent_id=self.who.agent_id, workspace="default", database=self.database,
-            result_limits=Limits(), client=self._client, steps=steps,
+            result_limits=Limits(), client=self._client, steps=lambda: steps,
         )  # fmt: skip
 
 

@@ -379,8 +379,9 @@ async def test_a_task_has_so_many_steps_at_most(shared: Database) -> None:
 
     @pool.task("noop")
     async def many(ctx: grns.Context) -> None:
-        assert ctx._steps is not None
-        ctx._steps._recorded = {str(n): RecordedStep(str(n), "step", "1") for n in range(MOST_STEPS)}
+        ctx._own_steps("steps")._recorded = {
+            str(n): RecordedStep(str(n), "step", "1") for n in range(MOST_STEPS)
+        }
         await ctx.step("one more", greet, "x")
 
     with attempts_of(pool, shared) as attempts:
