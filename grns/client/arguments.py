@@ -221,7 +221,9 @@ def _target(task: Any, pool: Any) -> tuple[Any, Any]:
         return task.task_type, task.agent_type
     if not isinstance(task, str) and callable(task):
         name = getattr(task, "__name__", "it")
-        raise InvalidInputError("bad_submission", f"task: {name} is no handler: put @pool.task above it")
+        raise InvalidInputError(
+            "bad_submission", f"task: {name} is not a handler: decorate it with @pool.task"
+        )
     if isinstance(task, str) and "." in task:
         raise InvalidInputError(
             "bad_submission",

@@ -57,11 +57,13 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
     if (state, error.schema_name, error.table_name, error.constraint_name) == _NO_PARTITION:
         return UnavailableError("the log has no room: is a janitor running (`grns daemon janitor`)?")
     if str(error).startswith(_OURS):
-        told = str(error).removeprefix(_OURS)[:500]
+        message = str(error).removeprefix(_OURS)[:500]
         if error.detail == "backlog_full":
-            return BacklogFullError(told)
+            return BacklogFullError(message)
         return (
-            ConflictError(told) if state == _TAKEN else InvalidInputError(error.detail or "bad_input", told)
+            ConflictError(message)
+            if state == _TAKEN
+            else InvalidInputError(error.detail or "bad_input", message)
         )
     if state.startswith(_DATA_CLASSES):
         return InvalidInputError("refused_by_database", str(error)[:500])

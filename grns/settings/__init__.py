@@ -74,10 +74,7 @@ class Settings(
 def load(**flags: Any) -> Settings:
     """Return the settings; flags that are None do not count. Raises SettingsError with the wrong setting."""
     for name in flags.keys() - Settings.model_fields.keys():
-        like = (
-            get_close_matches(name, Settings.model_fields, 1)
-            or [one for one in Settings.model_fields if name in one][:1]
-        )
+        like = get_close_matches(name, Settings.model_fields, 1)
         raise SettingsError(f"{name}: not a setting" + (f": did you mean {like[0]}?" if like else ""))
     try:
         return Settings(**{name: value for name, value in flags.items() if value is not None})

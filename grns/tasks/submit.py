@@ -261,7 +261,7 @@ class Submissions:
         return answers(batch, await self._database.run(statement, *arguments))
 
     async def _submit_each(self, batch: Sequence[Prepared]) -> Sequence[Submitted | GrnsError]:
-        """Create many in one statement; where a stranger holds a key, or a pool is full, each by itself."""
+        """Create many in one statement; each alone if another session has locked a key, or a pool is full."""
         return await send_all(self.submit_many, batch)
 
 

@@ -150,7 +150,7 @@ async def test_attributes_of_other_handles_lead_to_ours(client: Client, name: st
 
 async def test_what_is_no_handler_is_told_what_to_do(client: Client) -> None:
     untyped: Any = client
-    with pytest.raises(InvalidInputError, match=r"task: shop is no handler: put @pool.task above it"):
+    with pytest.raises(InvalidInputError, match=r"task: shop is not a handler: decorate it with @pool.task"):
         await untyped.submit(shop)
     with pytest.raises(
         InvalidInputError, match=r"names have no dots: write 'charge_card', not 'shop.charge_card'"
