@@ -100,6 +100,11 @@ def encode(envelope: Envelope) -> bytes:
     return envelope.model_dump_json().encode()
 
 
+# Of each kind the last instant and its text: rows of one statement have the same time.
+_latest: dict[str, tuple[datetime, str]] = {}
+_NONE = (datetime.fromtimestamp(0, UTC), "1970-01-01T00:00:00Z")
+
+
 def assemble(
     *,
     message_id: str,
@@ -113,11 +118,17 @@ def assemble(
 
     The fields are not checked: they come from the event log, which has checked them.
     """
+    known, time = _latest.get(kind, _NONE)
+    if emitted_at != known:
+        time = rfc3339(emitted_at)
+        _latest[kind] = (emitted_at, time)
     causation = "null" if causation_id is None else f'"{causation_id}"'
-    trace = trace_id.replace("\\", "\\\\").replace('"', '\\"')
+    trace = trace_id
+    if not trace.isalnum():
+        trace = trace.replace("\\", "\\\\").replace('"', '\\"')
     return (
         f'{{"schema_version":"{SCHEMA_VERSION}","message_id":"{message_id}","trace_id":"{trace}",'
-        f'"causation_id":{causation},"kind":"{kind}","emitted_at":"{rfc3339(emitted_at)}","payload":{payload}}}'
+        f'"causation_id":{causation},"kind":"{kind}","emitted_at":"{time}","payload":{payload}}}'
     ).encode()
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, NoReturn
 
+import orjson
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
@@ -98,13 +99,15 @@ def dumps(value: Any, limits: Limits = DEFAULT_LIMITS) -> str:
     if value is None:  # what most handlers return
         return "null"
     check(value, limits)
-    text = _ENCODER.encode(value)
-    size = len(text) if text.isascii() else len(text.encode())
-    if size > limits.document_bytes:
+    try:
+        body = orjson.dumps(value)
+    except TypeError:  # such as a named tuple
+        body = _ENCODER.encode(value).encode()
+    if len(body) > limits.document_bytes:
         raise InvalidInputError(
-            "too_large", f"the document has {size} bytes, {limits.document_bytes} are allowed"
+            "too_large", f"the document has {len(body)} bytes, {limits.document_bytes} are allowed"
         )
-    return text
+    return body.decode()
 
 
 def loads_stored(text: str | None) -> Any:
@@ -290,6 +293,9 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return members
 
 
+_JSON_TYPES = frozenset({dict, str, int, float, bool})
+
+
 def jsonable(value: Any) -> Any:
     """Return a pydantic model, a dataclass or a list of them as a JSON value, and anything else as it is."""
     if type(value) is list:
@@ -298,5 +304,7 @@ def jsonable(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    if value is None or type(value) in _JSON_TYPES:
+        return value
     is_object = isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type))
     return to_jsonable_python(value, by_alias=True) if is_object else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -67,10 +67,10 @@ class OrderedPublisher:
         for kind, messages in counted.items():
             self.emit(MessagesPublished(kind, messages))
 
-    def note_published(self, entry: LogEntry, sent_ns: int) -> None:
-        """Count a row that the broker has, and record its span unless `sent_ns` is 0."""
-        self._published[entry.kind] += 1
-        if sent_ns:
+    def note_published(self, entries: Sequence[LogEntry], sent_ns: int) -> None:
+        """Count rows of one kind that the broker has, and record their spans unless `sent_ns` is 0."""
+        self._published[entries[0].kind] += len(entries)
+        for entry in entries if sent_ns else ():
             self.spans.published(
                 kind=entry.kind,
                 message_id=entry.message_id,
@@ -218,7 +218,7 @@ class OrderedPublisher:
         if isinstance(answer, Receipt):
             failpoint.reach("relay.acknowledged")
             self._note_taken(message)
-            self.note_published(message.entry, 0 if message.is_replay else message.sent_ns)
+            self.note_published((message.entry,), 0 if message.is_replay else message.sent_ns)
             self.on_receipt(answer)
             if message.on_receipt is not None:
                 message.on_receipt(answer)

@@ -184,7 +184,7 @@ class WavePublisher:
                 max_bytes = min(self.max_bytes, self.transport.max_message_bytes)
             message = message_of(chunk)
             if (
-                any(map(self.ordered.takes_over, chunk))
+                (self.ordered.pending and any(map(self.ordered.takes_over, chunk)))
                 or len(message.body) > max_bytes
                 or not self.may_send()
             ):
@@ -223,8 +223,7 @@ class WavePublisher:
             self._hand_over(reading, chunk)
             return
         failpoint.reach("relay.acknowledged")
-        for entry in chunk:
-            self.ordered.note_published(entry, began_ns)
+        self.ordered.note_published(chunk, began_ns)
         self.on_receipt(answer)
         self._end(reading, chunk)
 
@@ -237,7 +236,8 @@ class WavePublisher:
 
     def _end(self, reading: _Reading, chunk: Sequence[LogEntry]) -> None:
         self.pending -= len(chunk)
-        self.pending_bytes -= sum(len(entry.payload) for entry in chunk)
+        for entry in chunk:
+            self.pending_bytes -= len(entry.payload)
         reading.left -= len(chunk)
         if reading.left:
             return

@@ -108,6 +108,7 @@ class Database:
                     min_size=0,
                     max_size=self._size,
                     max_queries=_FOREVER,
+                    max_cacheable_statement_size=0,  # a statement of any size is planned once
                     command_timeout=self._answer_seconds,
                     timeout=min(10.0, self._answer_seconds),
                     reset=_keep,

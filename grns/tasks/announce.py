@@ -23,14 +23,17 @@ class QueuedTask(NamedTuple):
 
 async def announce(transport: JetStream, created: Sequence[Prepared]) -> None:
     """Send hints once tasks have been submitted and their transaction has committed."""
+    if any(one.submission.needs for one in created):
+        await transport.nudge(subjects.FOLLOW_NUDGE)
+    if len(created) > _MOST_NAMED:
+        await transport.nudge(subjects.RELAY_NUDGE)
+        return
     submissions = ((one.submission, one.id) for one in created)
     queued = [
         QueuedTask(said.workspace, said.agent_type, task_id)
         for said, task_id in submissions
         if not said.is_delayed
     ]
-    if any(one.submission.needs for one in created):
-        await transport.nudge(subjects.FOLLOW_NUDGE)
     await announce_queued(transport, queued)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from uuid import UUID
 
 from grns.errors import RejectedError
@@ -59,7 +60,7 @@ def read_own(body: bytes, *, subject: str, limits: Limits) -> ExecuteCommand | N
         return None  # may exceed the limits: each value takes at least one byte
     message_id, emitted_at, task_id, agent_type = match.groups()
     number = int(message_id.replace(b"-", b""), 16)
-    if number == 0 or not _is_a_time(emitted_at.decode()):
+    if number == 0 or not _is_a_time(emitted_at):
         return None
     return ExecuteCommand(uuid_of(number), task_id.decode(), agent_type.decode())
 
@@ -73,9 +74,10 @@ def read_any(body: bytes, *, subject: str, limits: Limits) -> ExecuteCommand:
     return ExecuteCommand(message.message_id, payload.task_id, payload.target_agent_type)
 
 
-def _is_a_time(text: str) -> bool:
+@lru_cache(maxsize=64)  # commands of one submission have the same time
+def _is_a_time(text: bytes) -> bool:
     try:
-        datetime.fromisoformat(text)
+        datetime.fromisoformat(text.decode())
     except ValueError:  # such as February 30
         return False
     return True
