@@ -25,7 +25,7 @@ class Verb(StrEnum):
 class Suspension:
     """What a handler waits for in a step.
 
-    A time, until `required` of some tasks have ended, or a signal, for so many seconds at most.
+    A time, or for so many seconds at most until `required` of some tasks have ended, or a signal comes.
     """
 
     step: str

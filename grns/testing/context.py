@@ -115,6 +115,17 @@ class LocalContext(Context):
                 found.append(error)
         return found
 
+    async def wait(
+        self,
+        tasks: Sequence[TaskHandle[Any]],
+        /,
+        *,
+        count: int | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> tuple[list[TaskHandle[Any]], list[TaskHandle[Any]]]:
+        """Return the tasks, which have run when they were submitted."""
+        return list(tasks), []
+
     def stop(self, reason: str = "cancelled") -> None:
         """Ask the attempt to stop: `ctx.should_stop` is true, and `ctx.stop_reason` is the reason."""
         self._local_lease.end(reason)

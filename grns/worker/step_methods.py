@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, overload
 
 from grns.errors import (
     ConflictError,
+    Fail,
     InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
@@ -21,7 +23,8 @@ from grns.model.duration import seconds_of
 from grns.model.json import loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.postgres.database import Connection, Database, Row, run
-from grns.worker.steps import AttemptSteps, StepRecorder, adapter_of
+from grns.worker.step_function import adapter_of
+from grns.worker.steps import AttemptSteps, StepRecorder
 
 if TYPE_CHECKING:
     from grns.client.client import Client
@@ -233,21 +236,85 @@ class StepMethods:
 
         Raises:
             TaskFailedError, TaskDeadError, TaskCancelledError: one of the tasks has not succeeded.
+            Fail: `dependency_cycle`: one of the tasks waits for this one.
 
         Example:
             texts = await ctx.join(await ctx.fan_out("pages", fetch_page, payloads))
         """
         steps = self._own_steps("ctx.join()")
         place = steps.waiting_place("join")
-        ids = [one.id for one in tasks]
-        rows = await steps.ask(lambda: self._database.run("read_joined", ids, self._claim.workspace))
-        found = {row["id"]: row for row in rows}
+        found = await self._look(steps, tasks)
+        if left := sum(not row["has_ended"] for row in found.values()):
+            await self._suspend(steps, place, found, left, None)
+        return [await self._joined(one, found[one.id], return_exceptions) for one in tasks]
+
+    async def wait(
+        self,
+        tasks: Sequence[TaskHandle[ResultT]],
+        /,
+        *,
+        count: int | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> tuple[list[TaskHandle[ResultT]], list[TaskHandle[ResultT]]]:
+        """Wait until some tasks have ended, however they did; meanwhile the slot is free, as in `join`.
+
+        Which tasks had ended is recorded as a step: later attempts get the same answer.
+
+        Args:
+            tasks: handles, such as those of `fan_out`.
+            count: how many must have ended. Defaults to all of them.
+            timeout: maximum time to wait, in seconds or as a `timedelta`. Defaults to no limit.
+
+        Returns:
+            The tasks that have ended and the others, both in the order of `tasks`.
+
+        Raises:
+            Fail: `dependency_cycle`: one of the tasks waits for this one.
+            InvalidInputError: `bad_handler`: an argument is invalid.
+
+        Example:
+            done, others = await ctx.wait(offers, count=1, timeout=timedelta(minutes=5))
+            for handle in others:
+                await handle.cancel()
+        """
+        steps = self._own_steps("ctx.wait()")
+        seconds = None if timeout is None else seconds_of(timeout)
+        least = len({one.id for one in tasks}) if count is None else count
+        if (timeout is not None and seconds is None) or not 0 <= least <= len({one.id for one in tasks}):
+            raise InvalidInputError(
+                "bad_handler", "wait for a count of up to all of the tasks, and with a timeout in seconds"
+            )
+        place = steps.waiting_place("wait")
+        ended = await steps.ended(place)
+        if ended is None:
+            found = await self._look(steps, tasks)
+            ended = [one for one, row in found.items() if row["has_ended"]]
+            if len(ended) < least and seconds != 0 and not await steps.is_over(place):
+                await self._suspend(steps, place, found, least - len(ended), seconds)
+            ended = await steps.note_ended(place, ended)
+        return [one for one in tasks if one.id in ended], [one for one in tasks if one.id not in ended]
+
+    async def _look(self, steps: AttemptSteps, tasks: Sequence[TaskHandle[Any]]) -> dict[str, Row]:
+        """Return how each of the tasks has ended, if it has."""
+        ids = list(dict.fromkeys(one.id for one in tasks))
+        read = partial(self._database.run, "read_joined", ids, self._claim.workspace, self._claim.id)
+        found = {row["id"]: row for row in await steps.ask(read)}
         for task_id in ids:
             if task_id not in found:
                 raise NotFoundError(f"there is no task {task_id} in workspace {self._claim.workspace}")
-        if open_ones := tuple(dict.fromkeys(one for one in ids if not found[one]["has_ended"])):
-            await steps.suspend(Suspension(place, needed=open_ones, required=len(open_ones)))
-        return [await self._joined(one, found[one.id], return_exceptions) for one in tasks]
+        return {task_id: found[task_id] for task_id in ids}
+
+    async def _suspend(
+        self, steps: AttemptSteps, place: str, found: Mapping[str, Row], least: int, seconds: float | None
+    ) -> NoReturn:
+        """Wait until `least` of the tasks that have not ended have."""
+        open_ones = tuple(one for one, row in found.items() if not row["has_ended"])
+        behind = [one for one in open_ones if found[one]["waits_for_me"]]
+        if behind and least > len(open_ones) - len(behind) and seconds is None:
+            raise Fail(
+                f"the task waits for {behind[0]}, which waits for this one", error_class="dependency_cycle"
+            )
+        await steps.suspend(Suspension(place, seconds, open_ones, least))
 
     async def _joined(self, task: TaskHandle[Any], row: Row, returns_exceptions: bool) -> Any:
         if row["has_succeeded"]:

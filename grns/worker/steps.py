@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 import re
 from collections import Counter
@@ -13,7 +12,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic import TypeAdapter
 
 from grns.errors import (
     ContendedError,
@@ -27,6 +26,7 @@ from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.postgres.batch import Batch
 from grns.postgres.database import Connection, Database, run
+from grns.worker.step_function import adapter_of, call_step
 
 MOST_STEPS = 10_000
 MOST_BYTES = 32 * 1024 * 1024  # of all values of a task
@@ -217,7 +217,7 @@ class AttemptSteps:
         try:
             found = await self._find(place, "step")
             if found is None:
-                value = await _call(function, arguments, named)
+                value = await call_step(function, arguments, named)
                 text = self._text(place, adapter, value)
                 kept = await self._record(place, "step", text)
                 if kept == text and adapter is not None:
@@ -293,6 +293,21 @@ class AttemptSteps:
             await asyncio.sleep(0)  # what follows a step begins
         self._ended = self._ended or suspension
         raise Suspended(self._ended)
+
+    async def ended(self, place: str) -> list[str] | None:
+        """Return the ids that a wait for tasks has recorded; None while it has not."""
+        found = await self._find(place, "wait")
+        return None if found is None else loads_stored(found.value)
+
+    async def is_over(self, place: str) -> bool:
+        """Return whether the time of a wait for tasks has passed, if it has one."""
+        found = await self._find(f"{place} until", "sleep")
+        return found is not None and (found.seconds or 0.0) <= 0
+
+    async def note_ended(self, place: str, ids: Sequence[str]) -> list[str]:
+        """Record which tasks had ended when a wait for them was over; return what is kept."""
+        kept: list[str] = loads_stored(await self._record(place, "wait", dumps(list(ids), _FAN_OUT)))
+        return kept
 
     def waiting_place(self, name: str) -> str:
         """Return the name of a step in which the task waits for others. It is not recorded."""
@@ -371,24 +386,3 @@ class AttemptSteps:
             raise InvalidInputError(
                 "bad_handler", f"the value of the step {place!r} cannot be stored: {error}"
             ) from error
-
-
-async def _call(function: Callable[..., Any], arguments: Sequence[Any], named: dict[str, Any]) -> Any:
-    """Call a function, in a thread if it is a plain one."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  # of an object, whose class may define it
-    ):
-        return await function(*arguments, **named)
-    value = await asyncio.to_thread(function, *arguments, **named)
-    return await value if inspect.isawaitable(value) else value
-
-
-def adapter_of(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
-    """Return what reads and writes the value, by the annotation of the function; None if it has none."""
-    try:
-        annotation = inspect.signature(function, eval_str=True).return_annotation
-        if annotation in (inspect.Signature.empty, Any, None):
-            return None
-        return TypeAdapter(annotation)
-    except (NameError, TypeError, ValueError, PydanticSchemaGenerationError, PydanticUserError):
-        return None

@@ -177,7 +177,7 @@ async def test_steps(fleet: Fleet, database: Database, broker: LocalNats, tmp_pa
     async with database.connection() as connection:
         await connection.execute("create table bookings (number integer)")
     fleet.start("server")
-    for pool in ("research:pool", "bookings:pool", "travel:pool"):
+    for pool in ("research:pool", "bookings:pool", "travel:pool", "offers:pool"):
         fleet.start("worker", "start", pool, PYTHONPATH=str(tmp_path))
     async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
         topic = {"question": "why", "pause_seconds": 3}
@@ -186,6 +186,9 @@ async def test_steps(fleet: Fleet, database: Database, broker: LocalNats, tmp_pa
             f"found: why, part {number}" for number in (1, 2, 3)
         )
         assert (await answer.get()).attempt == 3
+        shops = [{"price": price} for price in (3, 1, 2)]
+        choice = await client.submit("choose", {"shops": shops}, pool="offers")
+        assert await choice.result(timeout=LIMIT_SECONDS) in (1, 2)
         trip = await client.submit("book_trip", {"name": "bob"}, pool="travel")
         assert await trip.signal("approved", {"by": "ann"}) in ("kept", "woken")
         assert await trip.result(timeout=LIMIT_SECONDS) == "booked for bob, approved by ann"

@@ -14,9 +14,10 @@ from typing import Any, Literal
 from grns.diagnose.explain.cause import Cause
 from grns.diagnose.explain.history import HistoryStep, story
 from grns.diagnose.explain.limited import limited
+from grns.diagnose.explain.needy import at_latest, named, needy
 from grns.diagnose.explain.phrases import because, clock, counted, failure, short
 from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
-from grns.diagnose.explain.snapshot import HoldSeen, NeedSeen, TaskSnapshot
+from grns.diagnose.explain.snapshot import TaskSnapshot
 from grns.model.task import REDRIVABLE, STATUS_AFTER, TERMINAL, TaskStatus
 from grns.model.text import lasted
 
@@ -130,8 +131,8 @@ def _waiting(seen: TaskSnapshot) -> list[Cause]:
         return [Cause("paused", sentence, (f"grns task resume {seen.task.id}",))]
     if seen.task.waits_for == "signal":
         return [_signal(seen)]
-    if due is None:
-        return limited(seen) if seen.task.waits_for == "limit" else _needy(seen)
+    if due is None or seen.task.waits_for == "tasks":
+        return limited(seen) if seen.task.waits_for == "limit" else needy(seen)
     if due > seen.now and (step := _step(seen)) is not None:
         left = (due - seen.now).total_seconds()
         sentence = f"sleeping in its step {step!r} until {clock(due, seen.now)}, for {lasted(left)} more"
@@ -145,52 +146,15 @@ def _waiting(seen: TaskSnapshot) -> list[Cause]:
 
 
 def _signal(seen: TaskSnapshot) -> Cause:
-    due = seen.task.next_attempt_at
     name = (_step(seen) or "").removeprefix("signal ").partition("#")[0] or "NAME"
-    until = "" if due is None else f", until {clock(due, seen.now)} at the latest"
     hint = f"grns task signal {seen.task.id} {name}  (to send it now)"
-    return Cause("signal", f"waiting for the signal {name}{until}", (hint,))
+    return Cause("signal", f"waiting for the signal {name}{at_latest(seen)}", (hint,))
 
 
 def _step(seen: TaskSnapshot) -> str | None:
     """Return the step in which the handler waits."""
     waits = [row for row in seen.history if row["kind"] == "evt.task.waiting"]
     return waits[-1]["payload"].get("step") if waits else None
-
-
-def _needy(seen: TaskSnapshot) -> list[Cause]:
-    needs = seen.needs
-    if needs is None:
-        return [Cause("waiting", "waiting for tasks, and nothing says for which: run grns admin verify")]
-    held = [] if needs.hold is None else [_held(seen, needs.hold)]
-    if needs.met >= needs.required:
-        return held or [Cause("needs", "its needs are met: the follower queues it next")]
-    running = [one for one in needs.unmet if one.ended_as is None]
-    named = ", ".join(f"{_named(one)} ({one.status or 'deleted'})" for one in running)
-    more = f" and {needs.open - len(running)} more" if needs.open > len(running) else ""
-    of = "" if needs.required == needs.open + needs.met else f", {needs.met} of {needs.required} are met"
-    sentence = f"waiting for {counted(needs.open, 'task')}: {named}{more}{of}"
-    return [Cause("needs", sentence, tuple(f"grns explain {one.id}" for one in running[:1])), *held]
-
-
-def _held(seen: TaskSnapshot, hold: HoldSeen) -> Cause:
-    if hold.paused_at is None:
-        return Cause(
-            "paused",
-            f"its workflow {hold.workflow_id} is being cancelled: this task is cancelled next",
-            ("grns operation list",),
-        )
-    return Cause(
-        "paused",
-        f"its workflow {hold.workflow_id} was paused by {hold.paused_by} at {clock(hold.paused_at, seen.now)}"
-        f"{because(hold.reason)}",
-        (f"grns workflow resume {hold.workflow_id}",),
-    )
-
-
-def _named(one: NeedSeen) -> str:
-    name = one.task_type or "workflow" if one.name in (None, one.id) else one.name
-    return f"{name} {one.id}"
 
 
 def _retry_wait(seen: TaskSnapshot) -> list[Cause]:
@@ -359,7 +323,7 @@ def _cancelled(seen: TaskSnapshot) -> list[Cause]:
     if broken and seen.cancel_actor is None and seen.cancel_reason in ("dependency", "skipped"):
         why = broken[0]
         needed = {"success": "succeed", "failure": "fail", "end": "end"}[why.outcome]
-        sentence += f": {_named(why)} had to {needed}, and is {why.ended_as}"
+        sentence += f": {named(why)} had to {needed}, and is {why.ended_as}"
         steps = tuple(f"{step}  (at once, without what it needs)" for step in _open_again(seen))
         if why.ended_as in REDRIVABLE and why.outcome == "success":
             steps = (f"grns task redrive {why.id}  (brings this task back, too)",)

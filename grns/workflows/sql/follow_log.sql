@@ -127,7 +127,9 @@ counted as (
                 when o.met + s.met >= o.required then case
                     when h.is_cancelled then 'workflow_cancelled' when h.is_paused then 'waiting'
                     when o.run_at > now() then 'later' else 'queued' end
-                when o.met + s.met + o.open + s.open >= o.required then 'waiting'
+                when o.met + s.met + o.open + s.open >= o.required then
+                    -- tasks that join each other: whichever runs finds that, and fails
+                    case when s.is_asked and grns.waits_for_task(o.task_id, o.task_id) then 'queued' else 'waiting' end
                 when o.broken + s.broken > 0 then 'dependency'
                 else 'skipped'
             end as verdict

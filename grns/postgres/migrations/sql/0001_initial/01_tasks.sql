@@ -53,8 +53,8 @@ create table grns.tasks (
                 and queued_at is null and next_attempt_at is null and finished_at is null
             when 'queued' then queued_at is not null and next_attempt_at is null and finished_at is null
             when 'waiting' then (waits_for = 'time' and next_attempt_at is not null
-                    or waits_for = 'signal'
-                    or waits_for in ('tasks', 'limit', 'pause') and next_attempt_at is null) is true
+                    or waits_for in ('tasks', 'signal')
+                    or waits_for in ('limit', 'pause') and next_attempt_at is null) is true
                 and queued_at is null and finished_at is null
             when 'retry_wait' then next_attempt_at is not null and queued_at is null and finished_at is null
             else status in ('succeeded', 'failed', 'dead', 'cancelled')

@@ -129,6 +129,23 @@ create table grns.follow_cursor (
 ) with (fillfactor = 10);
 insert into grns.follow_cursor default values;
 
+-- Whether a task waits for another one, through others perhaps, and for nothing but these: it looks at 1,000 of them.
+create function grns.waits_for_task(waiter text, target text) returns boolean language sql stable as $$
+    with recursive behind (id, is_first) as (
+        select waiter collate "C", true
+        union
+        select e.needs, false
+        from behind b
+        join grns.waits w on w.task_id = b.id and w.met + w.open <= w.required
+        join grns.needs e on e.task_id = b.id and e.ended_as is null
+        where exists (
+                select from grns.tasks t
+                where t.id = b.id and t.status = 'waiting' and t.waits_for = 'tasks' and t.next_attempt_at is null)
+            or exists (select from grns.workflows k where k.id = b.id and k.ended_at is null)
+    )
+    select exists (select from (select b.* from behind b limit 1000) as f where f.id = target and not f.is_first)
+$$;
+
 -- Creates tasks that need each other, or tasks that exist, all or none, in the caller's transaction. `tasks` is an array of
 -- objects: task_type, payload, agent_type, priority, delay_seconds, run_at, max_attempts, idempotency_key, trace_id,
 -- causation_id, as of grns.submit_task; `id` (null: a new one); `name`; `needs`, an array of {task, outcome, name}, where

@@ -10,7 +10,7 @@ create table grns.steps (
     attempt     integer not null,
     recorded_at timestamptz not null default clock_timestamp(),
     primary key (task_id, name),
-    constraint steps_kind check (kind in ('step', 'sleep', 'fan_out', 'signal'))
+    constraint steps_kind check (kind in ('step', 'sleep', 'fan_out', 'signal', 'wait'))
 );
 
 -- Signals. One that is sent before its task asks for it waits here; of one name they are taken in order.
@@ -43,7 +43,8 @@ create function grns.has_recorded(task_id text, attempt integer) returns boolean
 $$;
 
 -- Lets a task wait whose handler asks for it, and records why: its slot is free, and the attempt does not count. It waits for a
--- time (`seconds`), until `required` of the tasks `needed` have ended, however they did, or for a signal, at most for `seconds`.
+-- time (`seconds`), until `required` of the tasks `needed` have ended, however they did, or for a signal, both for `seconds` at
+-- most: until when is a step, too.
 -- Answers as grns/worker/sql/finish.sql:
 -- `waiting`, `lost`, `locked`; or `cancelled`: a cancel was asked for, and nothing is written.
 -- Of a step that an earlier attempt has recorded, the time stays.
@@ -56,6 +57,7 @@ declare
     task grns.tasks;
     due timestamptz;
     cause text := 'time';
+    deadline constant text := case when needed is null then step else step || ' until' end;
     clock constant timestamptz := clock_timestamp();
 begin
     select t.* into task from grns.tasks t
@@ -82,13 +84,14 @@ begin
             cause := 'time';
             due := clock;
         end if;
-    elsif needed is null then
+    elsif seconds is not null then
         insert into grns.steps as s (task_id, name, workspace, kind, value, attempt)
-        values (id, step, workspace, 'sleep', jsonb_build_object('until', extract(epoch from clock) + seconds), attempt)
+        values (id, deadline, workspace, 'sleep', jsonb_build_object('until', extract(epoch from clock) + seconds), attempt)
         on conflict (task_id, name) do nothing;
         select to_timestamp((s.value ->> 'until')::double precision) into due
-        from grns.steps s where s.task_id = id and s.name = step;
-    else
+        from grns.steps s where s.task_id = id and s.name = deadline;
+    end if;
+    if needed is not null then
         cause := 'tasks';
         -- The follower counts what has ended: it reads the event below.
         insert into grns.needs as e (task_id, needs, workspace, outcome)

@@ -1,0 +1,31 @@
+"""What a step runs: its function, and what reads and writes the value of that."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+
+
+async def call_step(function: Callable[..., Any], arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+    """Call a function, in a thread if it is a plain one."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  # of an object, whose class may define it
+    ):
+        return await function(*arguments, **named)
+    value = await asyncio.to_thread(function, *arguments, **named)
+    return await value if inspect.isawaitable(value) else value
+
+
+def adapter_of(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
+    """Return what reads and writes the value, by the annotation of the function; None if it has none."""
+    try:
+        annotation = inspect.signature(function, eval_str=True).return_annotation
+        if annotation in (inspect.Signature.empty, Any, None):
+            return None
+        return TypeAdapter(annotation)
+    except (NameError, TypeError, ValueError, PydanticSchemaGenerationError, PydanticUserError):
+        return None
