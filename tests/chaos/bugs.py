@@ -116,6 +116,27 @@ MUTANTS = (
         "tests/worker/test_steps.py::test_a_sleep_gives_the_slot_away_and_spends_no_attempt",
     ),
     Mutant(
+        "a suspension without its step", "tests", ("assert 'failed' == 'waiting'",),
+        (Edit(_STEPS, "values (id, deadline, workspace, 'sleep', jsonb_build_object('until', extract(epoch from clock) + seconds), attempt)",
+              "select id, deadline, workspace, 'sleep', jsonb_build_object('until', extract(epoch from clock) + seconds), attempt where false"),),
+        "tests/worker/test_steps.py::test_a_sleep_gives_the_slot_away_and_spends_no_attempt",
+    ),
+    Mutant(
+        "a time-out that is not recorded", "tests", ("assert 'waiting' == 'succeeded'",),
+        (Edit(_STEPS, "answer := '{\"timed_out\": true}';", "return '{\"timed_out\": true}'::jsonb;"),),
+        "tests/worker/test_signals.py::test_the_time_out_is_recorded",
+    ),
+    Mutant(
+        "a time limit that begins again", "tests", ("assert datetime.datetime",),
+        (Edit(_STEPS, "on conflict (task_id, name) do nothing;\n        select", "on conflict (task_id, name) do update set value = excluded.value;\n        select"),),
+        "tests/workflows/test_wait.py::test_an_attempt_before_the_time_waits_again_until_then",
+    ),
+    Mutant(
+        "tasks that join each other and wait for ever", "tests", ("assert 'queued' in",),
+        (_sql("follow_log", "s.is_asked and grns.waits_for_task(o.task_id, o.task_id)", "false"),),
+        "tests/workflows/test_wait.py::test_tasks_that_join_each_other_at_the_same_moment",
+    ),
+    Mutant(
         "a follower that counts what a join has counted", "tests", ("DID NOT RAISE",),
         (_sql("follow_log", " or grns.refuse_stale() as is_counted", " or true as is_counted"),),
         "tests/workflows/test_fan_out.py::test_the_follower_reads_again_what_it_counted_while_a_task_began_to_wait",
@@ -293,6 +314,11 @@ MUTANTS = (
         "a limit whose rate costs nothing", "tests", ("assert",),
         (Edit("grns/limits/book.py", "self._spend(line, 1)\n            self._served", "self._served"),),
         "tests/limits/test_book.py::test_a_rate_bounds_how_many_begin",
+    ),
+    Mutant(
+        "a limit that gives the room of a reaped task away", "tests", ("assert (not True or",),
+        (Edit("grns/limits/admitter.py", 'None if row["id"] in self._left else', 'None if row["id"] in self._left or row["repeats"] else'),),
+        "tests/limits/test_random_traffic.py",
     ),
     Mutant(
         "limits that a leader of before still keeps", "tests", ("DID NOT RAISE",),

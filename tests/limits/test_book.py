@@ -154,6 +154,34 @@ def test_keys_take_turns_by_their_weights(weight: float) -> None:
             queue.set(task_id, None)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    weights=st.tuples(st.sampled_from([0.25, 0.5, 1.0, 2.0, 5.0]), st.sampled_from([0.5, 1.0, 3.0])),
+    most=st.integers(1, 40),
+    batch=st.integers(1, 60),
+)
+def test_no_key_that_waits_falls_behind_by_more_than_a_batch(
+    weights: tuple[float, float], most: int, batch: int
+) -> None:
+    rules = {"api": LimitRule(most=most)} | {
+        f"tenant:{name}": LimitRule(weight=weight) for name, weight in zip("ab", weights, strict=True)
+    }
+    queue = Queue(rules)
+    for _ in range(HEADS - 1):
+        queue.add("api", "tenant:a")
+        queue.add("api", "tenant:b")
+    counts = Counter({"tenant:a": 0, "tenant:b": 0})
+    while max(counts.values()) < HEADS - 1 - most:
+        admitted = queue.admit(batch)
+        assert admitted
+        counts.update(queue.tasks[one][0][1] for one in admitted)
+        assert (
+            abs(counts["tenant:a"] / weights[0] - counts["tenant:b"] / weights[1]) <= 1 / min(weights) + 1e-9
+        )
+        for task_id in admitted:
+            queue.set(task_id, None)
+
+
 def test_a_line_of_one_gets_its_turn_among_hundreds() -> None:
     queue = Queue({"api": LimitRule(most=5)})
     for number in range(300):
@@ -367,7 +395,7 @@ def move(queue: Queue, chance: random.Random) -> None:
     elif kind == 3 and standing is None:
         queue.set(task_id, "waiting")  # a retry, or a redrive
     elif kind == 4:
-        queue.book.now += chance.random()
+        queue.book.now += chance.choice((chance.random(), chance.random(), 60.0))  # no worker was there
     elif kind == 5 and standing == "waiting":
         queue.tasks[task_id] = (keys, changed := chance.randrange(4), standing)
         queue.book.note(task_id, WS, keys, changed, "waiting")

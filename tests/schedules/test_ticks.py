@@ -11,7 +11,7 @@ import pytest
 from grns.errors import InvalidInputError
 from grns.schedules.ticks import CatchUp, Missed, Rhythm, due
 
-_HOUR = timedelta(hours=1)
+_HOUR, _QUARTER = timedelta(hours=1), timedelta(minutes=15)
 
 
 def at(text: str) -> datetime:
@@ -60,31 +60,64 @@ def test_cron_follows_the_clocks(expression: str, zone: str, after: str, expecte
     assert local(cron(expression, zone), after, len(expected)) == expected
 
 
-@pytest.mark.parametrize(
-    "zone",
-    [
-        "Europe/Vienna",
-        "America/New_York",
-        "Australia/Lord_Howe",
-        "America/Santiago",
-        "Africa/Casablanca",
-        "Pacific/Apia",
-        "Asia/Kathmandu",
-        "Europe/Dublin",
-        "Asia/Beirut",
-        "America/St_Johns",
-        "Pacific/Chatham",
-        "Africa/Cairo",
-        "America/Havana",
-        "UTC",
-    ],
-)
+ZONES = [
+    "Europe/Vienna",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "America/Santiago",
+    "Africa/Casablanca",
+    "Pacific/Apia",
+    "Asia/Kathmandu",
+    "Europe/Dublin",
+    "Asia/Beirut",
+    "America/St_Johns",
+    "Pacific/Chatham",
+    "Africa/Cairo",
+    "America/Havana",
+    "UTC",
+]
+
+
+@pytest.mark.parametrize("zone", ZONES)
 def test_a_daily_time_comes_once_a_day_the_year_round(zone: str) -> None:
     for minute in ("30 2", "30 0", "15 1", "45 23"):
         times = list(islice(cron(f"{minute} * * *", zone).after(at("2026-01-01")), 400))
         days = [time.astimezone(ZoneInfo(zone)).date() for time in times]
         assert {later - earlier for earlier, later in pairwise(days)} == {timedelta(days=1)}
         assert times == sorted(set(times))
+
+
+def changes(zone: ZoneInfo) -> list[datetime]:
+    """Return when the clocks of a zone are changed within a year, to the quarter of an hour."""
+    quarters = [at("2026-01-01") + quarter * _QUARTER for quarter in range(4 * 8766)]
+    offsets = [one.astimezone(zone).utcoffset() for one in quarters]
+    return [one for one, (old, new) in zip(quarters[1:], pairwise(offsets), strict=True) if old != new]
+
+
+def first(day: datetime, zone: ZoneInfo) -> datetime:
+    """Return when the clocks show a quarter of an hour first; where they skip it, when they have."""
+    quarters = (day.replace(tzinfo=UTC) + quarter * _QUARTER for quarter in range(-15 * 4, 15 * 4))
+    return next(one for one in quarters if one.astimezone(zone).replace(tzinfo=None) >= day)
+
+
+@pytest.mark.parametrize("name", ZONES)
+def test_times_near_a_change_of_the_clocks(name: str) -> None:
+    """A fixed time comes once: the first time, or right after the gap. What has a star follows real time."""
+    zone = ZoneInfo(name)
+    for change in changes(zone):
+        near = change.astimezone(zone).replace(tzinfo=None, minute=0)
+        window = [change - 26 * _HOUR + timedelta(minutes=minute) for minute in range(52 * 60)]
+        for quarter in range(-10, 11):
+            clock = near + quarter * _QUARTER
+            times = cron(f"{clock.minute} {clock.hour} * * *", name).between(window[0], window[-1])
+            days = [clock + timedelta(days=day) for day in (-2, -1, 0, 1, 2)]
+            expected = {first(day, zone) for day in days}
+            assert list(times) == sorted(one for one in expected if window[0] <= one < window[-1]), clock
+        for minutes in ("*/15", "0"):
+            times = cron(f"{minutes} * * * *", name).between(window[0], window[-1])
+            step = 60 if minutes == "0" else 15
+            expected = {one for one in window[:-1] if one.astimezone(zone).minute % step == 0}
+            assert list(times) == sorted(expected), minutes
 
 
 def test_an_interval_is_elapsed_time_from_a_fixed_beginning() -> None:

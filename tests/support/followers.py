@@ -36,7 +36,8 @@ async def follow(database: Database, leading: TaskFollower | None = None, rows: 
     """Follow to the end of the log, also what following has written there."""
     leading = leading or await lead(database)
     before = None
-    while (now := (await leading.read_cursor()).low) != before:
+    # What was locked before is acted on without new rows, and is one itself.
+    while (now := (leading.low, await fetch(database, "select max(seq) from grns.events"))) != before:
         before = now
         while await leading.step(rows):
             pass

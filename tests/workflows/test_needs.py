@@ -308,6 +308,16 @@ async def test_a_row_that_another_session_has_locked_holds_nothing_up(shared: Da
     assert await fetch(shared, "select from grns.follow_later") == []
 
 
+async def test_a_task_that_another_session_has_locked_holds_up_none_that_need_it(shared: Database) -> None:
+    first, second = await parent(shared), await parent(shared)
+    child, other = await child_of(shared, first), await child_of(shared, second)
+    await end(shared, first)
+    await end(shared, second)
+    async with locked(shared, first, second):
+        await follow(shared)
+        assert await where(shared, child, other) == ["queued", "queued"]
+
+
 async def test_another_one_does_what_was_left_over(shared: Database) -> None:
     first = await parent(shared)
     held = await child_of(shared, first)

@@ -230,7 +230,8 @@ async def test_a_task_that_needs_not_all_is_in_no_cycle(attempts: Attempts, shar
     one, other = await chain(shared, 2)
     await fetch(
         shared,
-        "update grns.tasks set payload = jsonb_build_object('tasks', array[$2::text, $3::text], 'count', 1) where id = $1",
+        "update grns.tasks set payload = jsonb_build_object('tasks', array[$2::text, $3::text], 'count', 1)"
+        " where id = $1",
         one,
         other,
         plain.id,
