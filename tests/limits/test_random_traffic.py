@@ -112,11 +112,11 @@ async def test_at_no_row_of_the_log_are_there_too_many(shared: Database, seed: i
         if chance.random() < 0.1:  # the admitter before may not have read all
             leading = await lead(shared, f"owner {number}")
         if traffic.is_changed or chance.random() < 0.6:
-            rows = 2000 if traffic.is_changed else chance.choice((1, 3, 2000))
+            limit = 2000 if traffic.is_changed else chance.choice((1, 3, 2000))
             traffic.is_changed = False
             held = chance.sample(traffic.ids, min(len(traffic.ids), chance.choice((0, 0, 0, 1))))
             async with locked(shared, *held):
-                await leading.step(rows)
+                await leading.step(limit)
     await traffic.judge()
     # Nothing is stuck: once all end, all have run.
     leading = await lead(shared, "the last one")  # which does not wait before it tries again what was locked
