@@ -73,7 +73,7 @@ async def _submit(
     batch: list[Prepared] = []
     before = decisions[0].schedule.last_task_id
     for one in decisions:
-        batch.append(prepare_task(one, before if one.waits else None, limits))
+        batch.append(prepare_task(one, [before] if one.waits and before is not None else [], limits))
         before = one.task_id = batch[-1].id
     statement, arguments = call(batch, actor)
     for answer in answers(batch, await run(connection, statement, *arguments)):

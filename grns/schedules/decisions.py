@@ -19,12 +19,17 @@ from grns.schedules.ticks import due
 from grns.tasks.submit import Prepared, Submitted, answers, call, prepare
 
 _ACTOR = "schedule"
+_NEXT_IS_DUE = "the next time of its schedule is due"
 _FAILED = (TaskStatus.FAILED, TaskStatus.DEAD)
 
 
 @dataclass(slots=True)
 class Decision:
-    """What becomes of one time that is due. A task `waits` for the one before where both may not run."""
+    """What becomes of one time that is due.
+
+    A task `waits` for the one before where both may not run, and `cancels` it if the schedule says so; then it
+    also waits for what that one waited for, `behind` it.
+    """
 
     schedule: Schedule
     due_at: datetime
@@ -34,6 +39,8 @@ class Decision:
     missed: int | None = None
     run_at: datetime | None = None
     waits: bool = False
+    cancels: bool = False
+    behind: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -45,6 +52,7 @@ class DueSchedule:
     last_status: str | None
     last_waits_for: str | None
     is_counted: bool
+    last_needs: Sequence[str] = ()
     next_at: datetime | None = None  # None: as it was
 
     @property
@@ -88,23 +96,28 @@ class DueSchedule:
         is_running = self.is_running
         is_waiting = self.last_waits_for == "tasks"
         for due_at in found.submit:
-            if is_running and (one.overlap == "skip" or (one.overlap == "queue_one" and is_waiting)):
-                decisions.append(Decision(one, due_at, "skipped", "overlap"))
-                continue
-            is_waiting = is_running and one.overlap == "queue_one"
-            decisions.append(Decision(one, due_at, "submitted", run_at=one.run_at(due_at), waits=is_waiting))
-            is_running = True
+            decision = self._decide_one(due_at, is_running=is_running, is_waiting=is_waiting)
+            decisions.append(decision)
+            if decision.outcome == "submitted":
+                decision.run_at = one.run_at(due_at)
+                is_running, is_waiting = True, decision.waits
         return decisions
 
     def decide_now(self, *, is_forced: bool) -> Decision:
         """Return what becomes of a run that was asked for now. The next time stays."""
+        is_running = self.is_running and not is_forced
+        return self._decide_one(self.now, is_running=is_running, is_waiting=self.last_waits_for == "tasks")
+
+    def _decide_one(self, due_at: datetime, *, is_running: bool, is_waiting: bool) -> Decision:
+        """Return what becomes of one time, as the task before is: it runs, or waits for the one before it."""
         one = self.schedule
-        is_waiting = self.last_waits_for == "tasks"
-        if self.is_running and not is_forced:
-            if one.overlap == "skip" or (one.overlap == "queue_one" and is_waiting):
-                return Decision(one, self.now, "skipped", "overlap")
-            return Decision(one, self.now, "submitted", waits=one.overlap == "queue_one")
-        return Decision(one, self.now, "submitted")
+        if not is_running or one.overlap == "allow":
+            return Decision(one, due_at, "submitted")
+        if one.overlap == "skip" or (one.overlap == "queue_one" and is_waiting):
+            return Decision(one, due_at, "skipped", "overlap")
+        cancels = one.overlap == "cancel_previous"
+        behind = self.last_needs if is_waiting else ()
+        return Decision(one, due_at, "submitted", waits=True, cancels=cancels, behind=behind)
 
 
 async def lock(connection: Connection, name: str, workspace: str) -> DueSchedule:
@@ -123,8 +136,10 @@ async def with_last_tasks(connection: Connection, rows: Sequence[Row]) -> list[D
     found = []
     for row, schedule in zip(rows, schedules, strict=True):
         task = last.get(schedule.last_task_id)
-        status, waits_for = (task["status"], task["waits_for"]) if task else (None, None)
-        found.append(DueSchedule(schedule, row["now"], status, waits_for, row["is_counted"]))
+        status, waits_for, needs = (
+            (task["status"], task["waits_for"], task["needs"]) if task else (None, None, ())
+        )
+        found.append(DueSchedule(schedule, row["now"], status, waits_for, row["is_counted"], needs))
     return found
 
 
@@ -142,7 +157,10 @@ async def submit(
             one.task_id = before
         if one.outcome != "submitted":
             continue
-        prepared = prepare_task(one, before if one.waits else None, limits)
+        needed = [] if before is None or not one.waits else [before]
+        if one.cancels:
+            needed += one.behind
+        prepared = prepare_task(one, needed, limits)
         statement, arguments = call([prepared], actor)
         try:
             async with connection.transaction():
@@ -150,18 +168,20 @@ async def submit(
         except ConflictError as error:
             answer = error
         if isinstance(answer, Submitted):
+            if one.cancels and before != answer.id:
+                await run(connection, "cancel", [before], _NEXT_IS_DUE, one.schedule.workspace, actor)
             one.task_id = answer.id
             one.schedule = replace(one.schedule, last_task_id=answer.id)
             for other in decisions:
-                other.schedule = one.schedule
+                other.schedule, other.behind = one.schedule, needed
             submitted.append(prepared)
         else:
             one.outcome, one.reason = "skipped", "key_taken"
     return submitted
 
 
-def prepare_task(decision: Decision, before: str | None, limits: Limits) -> Prepared:
-    """Return the task of a decision, which waits for the end of the one `before`."""
+def prepare_task(decision: Decision, needed: Sequence[str], limits: Limits) -> Prepared:
+    """Return the task of a decision, which waits for the end of those that are `needed`."""
     schedule = decision.schedule
     fields = submission(
         task_type=schedule.task_type,
@@ -172,7 +192,7 @@ def prepare_task(decision: Decision, before: str | None, limits: Limits) -> Prep
         max_attempts=schedule.max_attempts,
         run_at=decision.run_at,
         idempotency_key=schedule.key(decision.due_at),
-        needs=() if before is None else (Need(task=before, outcome="end"),),
+        needs=tuple(Need(task=task_id, outcome="end") for task_id in needed),
     )
     return prepare(fields, limits)
 

@@ -20,7 +20,7 @@ from cronsim import CronSim, CronSimError
 
 from grns.errors import InvalidInputError
 
-Overlap = Literal["skip", "queue_one", "allow"]
+Overlap = Literal["skip", "queue_one", "queue", "cancel_previous", "allow"]
 CatchUp = Literal["latest", "all", "none"]
 LONGEST_WINDOW_SECONDS = 7 * 86_400.0
 MOST_JITTER_SECONDS = 3600.0

@@ -221,7 +221,8 @@ class Pool:
             payload: payload of each task.
             priority, max_attempts: as of `Client.submit`.
             overlap: while the task before has not ended, `skip` submits none, `queue_one` submits one that
-                waits for its end, `allow` submits one.
+                waits for its end, `queue` one at each time, `cancel_previous` cancels the task before, whose
+                end the new one waits for, `allow` submits one.
             catch_up: of the times that were missed, `latest` submits a task for the last one, `all` for each
                 (100 at most, and as `overlap` allows), `none` for none.
             window: how long ago a missed time may be, in seconds or as a `timedelta`, at most 7 days.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -122,6 +123,8 @@ async def test_what_is_not_committed_has_not_happened(
         ("skip", [("skipped", "overlap"), ("submitted", None)], ["queued"]),
         ("allow", [("submitted", None)] * 2, ["queued", "queued"]),
         ("queue_one", [("submitted", None)] * 2, ["queued", "waiting"]),
+        ("queue", [("submitted", None)] * 2, ["queued", "waiting"]),
+        ("cancel_previous", [("submitted", None)] * 2, ["cancelled", "waiting"]),
     ],
 )
 async def test_while_the_task_before_has_not_ended(
@@ -143,6 +146,36 @@ async def test_while_the_task_before_has_not_ended(
         await finish(shared, await claim(shared, first["id"]), Verb.FAIL)
         await follow(shared)
         assert [task["status"] for task in await tasks(shared) if task["id"] != first["id"]] == ["queued"]
+
+
+@pytest.mark.parametrize("overlap", ["queue", "cancel_previous"])
+async def test_the_next_one_waits_for_the_end_of_the_one_before(shared: Database, overlap: str) -> None:
+    await begin_here(shared)
+    await put(shared, overlap=overlap)
+    claims = []
+    for number in range(3):
+        await fetch(shared, "update grns.tasks set idempotency_key = null")
+        await fetch(shared, "delete from grns.schedule_runs")
+        await let_be_due(shared)
+        await scheduler(shared).tick()
+        assert await runs(shared) == [("submitted", None)]
+        if number == 0:
+            claims.append(await claim(shared, (await tasks(shared))[0]["id"]))
+        await follow(shared)
+    first = await row_of(shared, claims[0].id)
+    statuses = Counter(task["status"] for task in await tasks(shared))
+    if overlap == "queue":
+        assert statuses == {"running": 1, "waiting": 2}
+        assert first["cancel_requested_at"] is None
+    else:
+        assert statuses == {"running": 1, "cancelled": 1, "waiting": 1}, "the first one still runs"
+        assert first["cancel_requested_at"] is not None
+        assert first["cancel_reason"] == "the next time of its schedule is due"
+        await finish(shared, claims[0])
+        await follow(shared)
+        assert Counter(task["status"] for task in await tasks(shared)) == {
+            "succeeded": 1, "cancelled": 1, "queued": 1,
+        }  # fmt: skip
 
 
 async def test_a_task_that_has_ended_does_not_overlap(shared: Database) -> None:

@@ -72,6 +72,25 @@ async def test_everything_can_be_said_by_name(shared: Database) -> None:
     assert (row["next_attempt_at"] - row["created_at"]).total_seconds() == 60
 
 
+async def test_a_task_may_need_others(shared: Database) -> None:
+    first = await call(shared, "'noop'")
+    child = await call(
+        shared, """'noop', '{"a": null}', needs => array[$1], priority => 1, delay_seconds => 60""", first
+    )
+    row = await row_of(shared, child)
+    assert (row["status"], row["waits_for"], row["priority"]) == ("waiting", "tasks", 1)
+    assert json.loads(row["payload"]) == {"a": None}
+    needs = await fetch(shared, "select needs, outcome from grns.needs where task_id = $1", child)
+    assert [tuple(need) for need in needs] == [(first, "success")]
+    assert (await row_of(shared, await call(shared, "'noop', needs => '{}'")))["status"] == "queued"
+
+
+async def test_a_need_that_cannot_be_is_refused(shared: Database) -> None:
+    assert (await refused(shared, "'noop', needs => array['gr-unknown']")).detail == "unknown_need"
+    error = await refused(shared, """'noop', needs => array['gr-unknown'], uniqueness => '{"key": "a"}'""")
+    assert "no uniqueness" in str(error)
+
+
 async def test_ids_are_as_ours(shared: Database) -> None:
     rows = await fetch(shared, "select grns.submit_task('noop') as id from generate_series(1, 500)")
     ids = [row["id"] for row in rows]

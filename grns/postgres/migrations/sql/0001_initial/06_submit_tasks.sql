@@ -390,7 +390,8 @@ create function grns.submit_task(
     task_type text, payload jsonb default '{}', agent_type text default 'worker', priority integer default 2,
     delay_seconds double precision default 0, max_attempts integer default null,
     idempotency_key text default null, trace_id text default null, causation_id uuid default null,
-    workspace text default 'default', run_at timestamptz default null, uniqueness jsonb default null
+    workspace text default 'default', run_at timestamptz default null, uniqueness jsonb default null,
+    needs text[] default null
 ) returns text language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -411,6 +412,7 @@ begin
         when run_at > clock_timestamp() + interval '366 days' then 'run_at is at most 366 days from now'
         when uniqueness is not null and not grns.is_unique(uniqueness) then 'uniqueness is an object of key, during (waiting, unfinished or seconds), '
             'on_conflict (existing, refuse, or replace with waiting), debounce_seconds and debounce_max_seconds (with replace)'
+        when uniqueness is not null and needs is not null then 'needs: a task that needs others has no uniqueness'
         when max_attempts not between 1 and 1000 then 'max_attempts is 1 to 1000'
         when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'
         when trace !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
@@ -418,6 +420,14 @@ begin
     end;
     if wrong is not null then
         raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    end if;
+    if cardinality(needs) > 0 then
+        return (
+            select g.task_id
+            from grns.submit_graph(jsonb_build_array(jsonb_build_object('task_type', task_type, 'payload', payload,
+                'agent_type', agent_type, 'priority', priority, 'delay_seconds', delay_seconds, 'run_at', run_at,
+                'max_attempts', max_attempts, 'idempotency_key', idempotency_key, 'trace_id', trace, 'causation_id', cause,
+                'needs', (select jsonb_agg(jsonb_build_object('task', n.id)) from unnest(needs) as n (id)))), workspace) as g);
     end if;
     perform grns.check_payload(payload);
     select * into answer from grns.submit_tasks(

@@ -36,7 +36,7 @@ create table grns.schedules (
     constraint schedules_window check (window_seconds between 0 and 604800),
     constraint schedules_jitter check (jitter_seconds >= 0 and jitter_seconds < least(3600, every_seconds)),
     constraint schedules_pause_after_failures check (pause_after_failures between 1 and 1000),
-    constraint schedules_overlap check (overlap in ('skip', 'queue_one', 'allow')),
+    constraint schedules_overlap check (overlap in ('skip', 'queue_one', 'queue', 'cancel_previous', 'allow')),
     constraint schedules_catch_up check (catch_up in ('latest', 'all', 'none'))
 ) with (fillfactor = 70);
 create index schedules_due on grns.schedules (next_at) where paused_at is null;
