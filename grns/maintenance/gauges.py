@@ -74,6 +74,8 @@ class GaugeCollector:
             (metrics.LAPSED_OLDEST, lags.lapsed_seconds),
             (metrics.UNPUBLISHED_OLDEST, lags.unpublished_seconds),
             (metrics.UNCOUNTED_OLDEST, lags.uncounted_seconds),
+            (metrics.UNFOLLOWED_OLDEST, lags.unfollowed_seconds),
+            (metrics.UNADMITTED_OLDEST, lags.unadmitted_seconds),
         ):
             self._tell(metric, [((), max(0.0, seconds))])
         return False

@@ -33,6 +33,8 @@ class Lags:
     lapsed_seconds: float
     unpublished_seconds: float
     uncounted_seconds: float
+    unfollowed_seconds: float
+    unadmitted_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

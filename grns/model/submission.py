@@ -88,7 +88,7 @@ class Escalation(BaseModel):
     max_attempts: MaxAttempts | None = None
 
 
-FailureAction = Literal["cancel", "pause"] | Escalation
+FailureAction = Literal["cancel", "pause", "notify"] | Escalation
 
 
 class Failures(BaseModel):
@@ -99,8 +99,9 @@ class Failures(BaseModel):
         share: instead, their share of the tasks that have ended, 0 to 1, …
         of_at_least: … once so many have ended. Defaults to 1.
         then: `cancel` cancels all tasks that have not ended; `pause` queues no task that waits for others
-            until you resume the workflow; `grns.Escalate(...)` submits a task, such as one that calls a
-            person; a list has one of the two words and an escalation. Defaults to `cancel`.
+            until you resume the workflow; `notify` only writes the event `evt.workflow.threshold`, which
+            the others write, too; `grns.Escalate(...)` submits a task, such as one that calls a person; a
+            list has one of the words and an escalation. Defaults to `cancel`.
 
     Example:
         flow = client.workflow("import", fail_after=grns.Failures(share=0.1, of_at_least=20))
@@ -120,12 +121,12 @@ class Failures(BaseModel):
         if (self.count is None) == (self.share is None):
             raise ValueError("pass count or share")
         if len({type(one) is str for one in self._actions}) < len(self._actions):
-            raise ValueError("then: pass cancel or pause, an escalation, or one of each")
+            raise ValueError("then: pass cancel, pause or notify, an escalation, or one of each")
         return self
 
     @property
-    def action(self) -> Literal["cancel", "pause"] | None:
-        """How the workflow is stopped; None if it is not."""
+    def action(self) -> Literal["cancel", "pause", "notify"] | None:
+        """What happens to the workflow; None for an escalation alone."""
         return next((one for one in self._actions if not isinstance(one, Escalation)), None)
 
     @property

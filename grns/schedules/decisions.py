@@ -27,8 +27,8 @@ _FAILED = (TaskStatus.FAILED, TaskStatus.DEAD)
 class Decision:
     """What becomes of one time that is due.
 
-    A task `waits` for the one before where both may not run, and `cancels` it if the schedule says so; then it
-    also waits for what that one waited for, `behind` it.
+    A task `waits` for the one before where both may not run, and `cancels` it if the schedule says so; then
+    it also waits for what that one waited for, `behind` it.
     """
 
     schedule: Schedule

@@ -33,11 +33,11 @@ class ScheduleSpec(BaseModel):
     Either `cron`, five fields by the clocks of `time_zone`, or `every_seconds`. While the task before has not
     ended, `overlap` says what happens: `skip` submits none, `queue_one` submits one that waits for its end,
     `queue` submits one at each time, each of which waits for the one before, `cancel_previous` cancels it and
-    submits one that waits for its end, `allow` submits one. Where times were missed, because no scheduler ran or the schedule was changed,
-    `catch_up` submits a task for the `latest` of them, for `all` of them (100 at most), or for `none`; those
-    longer ago than `window_seconds` are passed over. Each task starts up to
-    `jitter_seconds` later than it is due. Once `pause_after_failures` of its tasks in a row have failed, the
-    schedule is paused.
+    submits one that waits for its end, `allow` submits one. Where times were missed, because no scheduler
+    ran or the schedule was changed, `catch_up` submits a task for the `latest` of them, for `all` of them
+    (100 at most), or for `none`; those longer ago than `window_seconds` are passed over. Each task starts up
+    to `jitter_seconds` later than it is due. Once `pause_after_failures` of its tasks in a row have failed,
+    the schedule is paused.
 
     Example:
         {"name": "report", "cron": "0 9 * * 1-5", "time_zone": "Europe/Vienna",

@@ -16,7 +16,8 @@ from grns.tasks import pauses as pause
 from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import GaugesMeasured
 from grns.telemetry.signal import Signal
-from tests.support.harness import settings_for, submit_many
+from tests.support.admitters import put_limit
+from tests.support.harness import settings_for, submit, submit_many
 from tests.support.store import fall_due, fetch, lapse, place
 
 OLD = "update grns.tasks set queued_at = now() - interval '100 s' where task_type = $1"
@@ -128,7 +129,7 @@ async def test_what_is_paused_nobody_has_to_serve(shared: Database, task_type: s
 
 
 async def test_without_work_nothing_waits(shared: Database) -> None:
-    assert await gauge.lags(shared) == gauge.Lags(0, 0, 0, 0, 0)
+    assert await gauge.lags(shared) == gauge.Lags(0, 0, 0, 0, 0, 0, 0)
 
 
 async def test_what_waits_for_the_daemons_is_told_by_its_oldest(shared: Database) -> None:
@@ -143,7 +144,22 @@ async def test_what_waits_for_the_daemons_is_told_by_its_oldest(shared: Database
     await fetch(shared, "update grns.events set created_at = now() - interval '60 s'")
     lags = await gauge.lags(shared)
     assert [round(seconds / 10) for seconds in (lags.due_seconds, lags.lapsed_seconds)] == [4, 2]
-    assert round(lags.unpublished_seconds / 10) == round(lags.uncounted_seconds / 10) == 6
+    unread = (lags.unpublished_seconds, lags.uncounted_seconds, lags.unfollowed_seconds)
+    assert [round(seconds / 10) for seconds in unread] == [6, 6, 6]
+
+
+async def test_tasks_under_limits_wait_for_an_admitter(shared: Database) -> None:
+    await put_limit(shared, key="tenant_id", max_tasks=1)
+    await submit(shared, payload={"tenant_id": "acme"})
+    await fetch(shared, "update grns.tasks set updated_at = now() - interval '60 s'")
+    lease = "update grns.leases set until = now() + $1 * interval '1 s' where name = 'admitter'"
+    for until, waits in ((5.0, 0), (-30.0, 3), (-90.0, 6)):
+        await fetch(shared, lease, until)
+        assert round((await gauge.lags(shared)).unadmitted_seconds / 10) == waits
+    await fetch(shared, "update grns.leases set until = '-infinity' where name = 'admitter'")
+    assert round((await gauge.lags(shared)).unadmitted_seconds / 10) == 6, "none has ever led"
+    await fetch(shared, "delete from grns.tasks")
+    assert (await gauge.lags(shared)).unadmitted_seconds == 0
 
 
 async def test_what_is_published_beyond_a_gap_is_no_lag(shared: Database) -> None:
@@ -159,14 +175,19 @@ async def test_what_is_published_beyond_a_gap_is_no_lag(shared: Database) -> Non
             (first, [(first + 2, last + 1)], True),
         )
     ):
-        for table, column in (("relay_cursor", "published"), ("count_cursor", "counted")):
+        for table, column in (
+            ("relay_cursor", "published"),
+            ("count_cursor", "counted"),
+            ("follow_cursor", "followed"),
+        ):
             await fetch(
                 shared,
                 f"update grns.{table} set low = $1, {column} = $2",
                 low, [asyncpg.Range(*one) for one in beyond],
             )  # fmt: skip
         lags = await gauge.lags(shared)
-        assert (lags.unpublished_seconds > 0, lags.uncounted_seconds > 0) == (is_behind, is_behind), rounds
+        unread = (lags.unpublished_seconds, lags.uncounted_seconds, lags.unfollowed_seconds)
+        assert [seconds > 0 for seconds in unread] == [is_behind] * 3, rounds
 
 
 async def test_states_are_as_they_were_counted(shared: Database) -> None:

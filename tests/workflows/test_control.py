@@ -284,6 +284,29 @@ async def test_too_many_failures_pause_a_workflow(shared: Database, client: Clie
     assert await statuses(shared, third.id) == ["queued"]
 
 
+async def test_too_many_failures_are_told_and_the_workflow_goes_on(shared: Database, client: Client) -> None:
+    flow = client.workflow("import", fail_after=grns.Failures(count=1, then="notify"))
+    tasks = [flow.task("noop", pool="worker") for _ in range(2)]
+    third = flow.task("noop", pool="worker", needs=[tasks[1]])
+    run = await flow.submit()
+    await end(shared, tasks[0].id, Verb.FAIL)
+    state = await run.get()
+    assert (state.status, state.paused_at, state.cancel_requested_at) == ("running", None, None)
+    await end(shared, tasks[1].id)
+    await end(shared, third.id)
+    kinds = [entry["kind"].rpartition(".")[2] for entry in await log_of(shared, run.id)]
+    assert kinds == ["started", "threshold", "failed"]
+
+
+async def test_failure_of_the_last_task_is_told_too(shared: Database, client: Client) -> None:
+    flow = client.workflow("import", fail_after=grns.Failures(count=1))
+    task = flow.task("noop", pool="worker")
+    run = await flow.submit()
+    await end(shared, task.id, Verb.FAIL)
+    kinds = [entry["kind"].rpartition(".")[2] for entry in await log_of(shared, run.id)]
+    assert kinds == ["started", "threshold", "failed"]
+
+
 @pytest.mark.parametrize(
     "said",
     ["{}", '{"count": 0}', '{"share": 2}', '{"count": 1, "share": 0.5}', '{"count": 1, "then": "x"}', "[]"],

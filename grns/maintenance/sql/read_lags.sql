@@ -1,7 +1,7 @@
 -- Says for how long what should have gone on has waited, in seconds, 0 where nothing waits: the oldest task that is
--- due and not queued, the schedule that is due and not decided, the oldest lease that is over and not reaped, the oldest row of the log that is not published,
--- and the oldest that is not counted. Each is one step into an index: while a number is missing, what lies beyond it
--- is published and counted, and is stepped over.
+-- due and not queued, the schedule that is due and not decided, the oldest lease that is over and not reaped, the oldest row of the log that is not published, that is not counted,
+-- and that is not followed; and the tasks that no admitter admits. Each is one step into an index: while a number is missing, what
+-- lies beyond it is published, counted and followed, and is stepped over.
 select coalesce(extract(epoch from now() - (
         select min(t.next_attempt_at) from grns.tasks t where t.next_attempt_at <= now()
     )), 0)::double precision as due_seconds,
@@ -36,4 +36,26 @@ select coalesce(extract(epoch from now() - (
             limit 1
         ) as e
         limit 1
-    )), 0)::double precision as uncounted_seconds
+    )), 0)::double precision as uncounted_seconds,
+    coalesce(extract(epoch from now() - (
+        select e.created_at
+        from grns.follow_cursor c
+        cross join lateral unnest(int8multirange(int8range(c.low, null, '()')) - c.followed) as s (span)
+        cross join lateral (
+            select e.seq, e.created_at
+            from grns.events e
+            where e.seq >= lower(s.span) and e.seq < coalesce(upper(s.span), 9223372036854775807)
+            order by e.seq
+            limit 1
+        ) as e
+        limit 1
+    )), 0)::double precision as unfollowed_seconds,
+    -- no admitter leads, though tasks wait for room
+    coalesce(extract(epoch from now() - (
+        select greatest(l.until, t.updated_at)
+        from grns.leases l
+        cross join lateral (
+            select o.updated_at from grns.tasks o where o.waits_for = 'limit' order by o.workspace, o.limits limit 1
+        ) as t
+        where l.name = 'admitter' and l.until < now()
+    )), 0)::double precision as unadmitted_seconds

@@ -143,7 +143,8 @@ counted as (
 -- A workflow has ended when all of its tasks have, and goes on where one of them is redriven. Once, when as many have failed
 -- as it allows, it is stopped, and its escalation is submitted, unless it is being cancelled.
 ending as (
-    select k.id, k.place, s.status, c.met, c.broken, s.is_reached, s.is_reached and c.open > 0 as is_stopped,
+    select k.id, k.place, s.status, k.status <> s.status as is_changed, c.met, c.broken, s.is_reached,
+        s.is_reached and c.open > 0 as is_stopped,
         s.is_reached and k.escalation is not null and k.cancel_requested_at is null as is_escalated
     from counted c
     cross join lateral (
@@ -181,7 +182,7 @@ ended as (
         version = k.version + 1
     from ending e
     where k.ctid = e.place and k.id in (select l.id from kept l)
-    returning k.*, e.met, e.broken, e.is_stopped, e.is_escalated
+    returning k.*, e.met, e.broken, e.is_changed, e.is_reached, e.is_stopped, e.is_escalated
 ),
 escalated as (
     select k.escalation_task_id as id, k.workspace, k.escalation ->> 'agent_type' as agent_type
@@ -275,12 +276,16 @@ logged as (
     where m.status = 'queued'
     union all
     select k.version, gen_random_uuid(), k.workspace, k.id,
-        'evt.workflow.' || case when k.is_stopped then 'threshold' when k.status = 'running' then 'reopened' else k.status
-            end, null, null, k.trace_id, null,
+        'evt.workflow.' || w.word, null, null, k.trace_id, null,
         null, null,
         json_build_object('workflow_id', k.id, 'name', k.name, 'status', k.status, 'total', k.total,
             'succeeded', k.met, 'failed', k.broken, 'escalation_task_id', case when k.is_escalated then k.escalation_task_id end)
     from ended k
+    cross join lateral (
+        select 'threshold' as word where k.is_reached
+        union all
+        select case k.status when 'running' then 'reopened' else k.status end where k.is_changed
+    ) as w
     union all
     select 0, gen_random_uuid(), o.workspace, null, 'evt.operation.created', null, null, o.trace_id, null, null, null,
         json_build_object('operation_id', o.id::text, 'action', o.action, 'state', o.state, 'filter', o.filter,

@@ -64,7 +64,7 @@ create table grns.workflows (
     version      integer not null default 1,
     constraint workflows_failures check (
         num_nonnulls(fail_count, fail_share) = least(num_nonnulls(fail_action, escalation), 1)
-        and fail_action in ('pause', 'cancel')
+        and fail_action in ('pause', 'cancel', 'notify')
         and fail_count > 0 and fail_share > 0 and fail_share <= 1 and fail_least > 0),
     constraint workflows_escalation check (
         escalation is null or (grns.is_escalation(escalation) and trace_id ~ '^[!-~]{1,128}$')),
@@ -153,7 +153,7 @@ $$;
 -- failure or end; `required`, how many of the needs must be met (null: all). With a `workflow`, an object of name, id
 -- and trace_id (null: new ones), they are its tasks, but for those with `is_last`, which may need the workflow. Its
 -- `fail_after`, an object of count, or of share and of_at_least (1), and `then`, says when it is stopped: `then` is cancel
--- (default) or pause, or a task that is submitted then, an object of task_type, payload, agent_type, priority (0) and
+-- (default), pause or notify, or a task that is submitted then, an object of task_type, payload, agent_type, priority (0) and
 -- max_attempts; or an array of both.
 -- Returns a row for each task, in order; `created` is false where its idempotency key belongs to a task like it.
 -- What is refused has the SQLSTATE 22023, with `bad_submission`, `unknown_need`, `dependency_cycle` or a word of
@@ -257,9 +257,9 @@ begin
                 and coalesce((fail_after ->> 'share')::double precision, 1) between 0.000001 and 1
                 and coalesce((fail_after ->> 'of_at_least')::integer, 1) > 0
                 and (select count(*) between 1 and 2 and count(*) = count(distinct jsonb_typeof(a.task))
-                        and bool_and(a.task in ('"cancel"', '"pause"') or jsonb_typeof(a.task) = 'object')
+                        and bool_and(a.task in ('"cancel"', '"pause"', '"notify"') or jsonb_typeof(a.task) = 'object')
                     from jsonb_array_elements(actions) as a (task)))
-            then 'fail_after has a count, or a share of 1 at most, and `then` is cancel or pause, a task, or one of both'
+            then 'fail_after has a count, or a share of 1 at most, and `then` is cancel, pause or notify, a task, or one of both'
         when escalation is not null and not grns.is_escalation(escalation)
             then 'fail_after: the task of `then` has a task_type, an agent_type, a priority of 0 to 3, max_attempts of 1 to 1000'
         when workflow is null and true = any(last) then 'only the tasks of a workflow can be its last ones'
