@@ -120,6 +120,8 @@ BUS = Dashboard(
             latest(r.UNCOUNTED_OLDEST, legend="not counted"),
             latest(r.RELAY_LAG, legend="read by the relay"),
             latest(r.STATS_LAG, legend="counted late"),
+            latest(r.UNFOLLOWED_OLDEST, legend="not followed"),
+            latest(r.UNADMITTED_OLDEST, legend="not admitted"),
             of=r.UNPUBLISHED_OLDEST,
         ),
         chart(
