@@ -82,6 +82,7 @@ def _throughput(sizes: Sizes) -> list[Goal]:
             Goal(what=what, figure=figure, against=against, bound=bound, unit=TIMES)
             for what, figure, against, bound in ratios
         ),
+        Goal(what="tasks under limits, of 100 tenants", figure="limited.rate", bound=2_000, unit=TASKS),
         Goal(what=f"submit in bulk: {rows}", figure="submit.bulk", bound=30_000, unit=TASKS),
         Goal(what="submit by 32 at a time", figure="submit.concurrent", bound=20_000, unit=TASKS),
         Goal(

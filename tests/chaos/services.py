@@ -36,11 +36,14 @@ _EXPECTED = """
 """
 _OPERATIONS = """
     select o.id, o.state, o.moved, o.action = 'cancel' and o.filter like '%workflow:%' as may_ask,
-        (select count(*) from grns.events e where e.payload ->> 'operation_id' = o.id::text
-            and e.kind in ('evt.task.queued', 'evt.task.waiting', 'evt.task.cancelled')) as logged,
-        (select count(distinct e.task_id) from grns.events e where e.payload ->> 'operation_id' = o.id::text
-            and e.kind in ('evt.task.queued', 'evt.task.waiting', 'evt.task.cancelled')) as tasks
+        coalesce(l.logged, 0) as logged, coalesce(l.tasks, 0) as tasks
     from grns.operations o
+    left join (  -- the log is read once, not once for each operation
+        select e.payload ->> 'operation_id' as id, count(*) as logged, count(distinct e.task_id) as tasks
+        from grns.events e
+        where e.kind in ('evt.task.queued', 'evt.task.waiting', 'evt.task.cancelled')
+        group by 1
+    ) as l on l.id = o.id::text
 """
 
 
