@@ -29,13 +29,11 @@ _BLANKS = " \t\r\n"
 _HEAD = re.compile(r"-?([^\s:\",*\\]+):")
 _PATH = re.compile(r"payload(\.[A-Za-z0-9_-]{1,64}){1,8}")
 _BANNED = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_SHOWN = 20
-_OLDEST_SECONDS = 3660 * 86_400
+_SHOWN, _OLDEST_SECONDS = 20, 3660 * 86_400
 _NUMBER = re.compile(r"(>=|<=|>|<|)([0-9]{1,9})")
 _AGE = re.compile(r"(>=|<=|>|<)(.+)")
 _SIGNS = {"": operator.eq, ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-_MEANING = re.compile(r"[\\*\"]")
-_APART = re.compile(r"[ \t\r\n,]")
+_MEANING, _APART = re.compile(r"[\\*\"]"), re.compile(r"[ \t\r\n,]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,8 @@ TERMS = (
     Kind("key", "its idempotency key", "text", "key:order-17"),
     Kind("id", "its id", "text", "id:gr-06gvth*"),
     Kind("workflow", "the workflow that it is a task of", "text", "workflow:wf-06gvth2k", is_whole=True),
+    Kind("needs", "a task or workflow that it needs", "text", "needs:gr-06gvth2k", is_whole=True),
+    Kind("waits", "what it waits for", "choice", "waits:time", ("time", "tasks", "signal", "limit", "pause")),
     Kind("discarded", "whether it was discarded: no, unless said", "choice", "discarded:yes",
          ("yes", "no")),
     Kind("payload", "a value in its payload, by the path to it", "text", "payload.order.id:17"),

@@ -25,6 +25,7 @@ _COLUMNS = {
     "trace": "trace_id",
     "key": "idempotency_key",
     "id": "id",
+    "waits": "waits_for",
     "priority": "priority",
     "attempt": "attempt",
 }
@@ -68,6 +69,9 @@ def _alike(term: Term, of: Columns) -> list[Condition]:
     if term.name == "workflow":
         members = [needs.c.task_id == pattern.pieces[0] for pattern in term.patterns]
         return [exists().where(or_(*members), needs.c.needs == of.id).correlate(of.id.table)]
+    if term.name == "needs":
+        needed = [needs.c.needs == pattern.pieces[0] for pattern in term.patterns]
+        return [exists().where(or_(*needed), needs.c.task_id == of.id).correlate(of.id.table)]
     return [_fits(pattern, text) for pattern in term.patterns for text in _texts(term, of)]
 
 

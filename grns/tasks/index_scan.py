@@ -44,7 +44,7 @@ _COLUMNS = (
     tasks.c.owner_agent_id, tasks.c.fingerprint, tasks.c.last_error, tasks.c.trace_id,
     tasks.c.idempotency_key, tasks.c.payload, tasks.c.created_at, tasks.c.updated_at, tasks.c.queued_at,
     tasks.c.next_attempt_at, tasks.c.started_at, tasks.c.finished_at, tasks.c.lease_until,
-    tasks.c.discarded_at,
+    tasks.c.discarded_at, tasks.c.waits_for,
 )  # fmt: skip
 
 Key = tuple[Any, ...]

@@ -46,7 +46,9 @@ def main() -> int:
         title = "a task that joins two, 1 redrive, 1 lock of another session, 1 fault"
         _explore(console, title, begin_join(1, 1, 1), follower_model(FollowerRules()))
         for count, retries, locks in ((2, 2, 2), (3, 0, 1)):
-            title = f"an admitter, {count} tasks, {retries} retries, {locks} lock(s) of another session, 1 fault"
+            title = (
+                f"an admitter, {count} tasks, {retries} retries, {locks} lock(s) of another session, 1 fault"
+            )
             admission = begin_admitter(count, retries=retries, cancels=0, locks=locks, faults=1)
             _explore(console, title, admission, admitter_model(AdmitterRules()))
     except Violation as error:

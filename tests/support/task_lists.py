@@ -21,6 +21,7 @@ Rows = list[dict[str, Any]]
 _COLUMNS = {
     "status": "status", "type": "task_type", "pool": "agent_type", "worker": "owner_agent_id",
     "fingerprint": "fingerprint", "trace": "trace_id", "key": "idempotency_key", "id": "id",
+    "waits": "waits_for",
 }  # fmt: skip
 
 # Times come five times each: what has one time is placed by its id.

@@ -66,6 +66,9 @@ FOUND = (
     "-key:*",
     "id:gr-00017",
     "id:gr-00017,gr-00018,gr-00019",
+    "waits:time",
+    "waits:time,signal status:waiting",
+    "-waits:time",
     "gr-0001",
     "gr-0001,gr-00023,gr-00018*",
     "-gr-0001 status:dead",
@@ -136,8 +139,8 @@ async def by_conditions(database: Database, text: str) -> list[str]:
 
 def test_all_that_a_term_can_be_about_is_asked() -> None:
     asked = {name for text in FOUND for name in parse(text).names}
-    # That of workflows is in tests/workflows/test_control.py.
-    assert asked == {kind.name for kind in TERMS} - {"workflow"}
+    # Those of workflows are in tests/workflows/test_control.py.
+    assert asked == {kind.name for kind in TERMS} - {"workflow", "needs"}
 
 
 @pytest.mark.parametrize("text", [*FOUND, *NOT_FOUND])

@@ -361,6 +361,9 @@ async def test_filter_finds_the_tasks_of_a_workflow(client: Client) -> None:
     other = await client.submit("noop", pool="worker")
     assert {one.id for one in (await client.list(f"workflow:{run.id}")).rows} == {first.id, second.id}
     assert (await client.count(f"workflow:{run.id} status:waiting")).number == 1
+    (last,) = (await client.list(f"needs:{run.id}")).rows
+    assert [one.id for one in (await client.list(f"needs:{first.id} waits:tasks")).rows] == [second.id]
+    assert {one.id for one in (await client.list(f"needs:{first.id},{run.id}")).rows} == {second.id, last.id}
     found = {one.id for one in (await client.list(f"-workflow:{run.id}")).rows}
     assert other.id in found
     assert not found & {first.id, second.id}
