@@ -269,6 +269,7 @@ class Checker:
         for note in journal.read(self._directory, "effects-*.jsonl"):
             key = note["task"], note["attempt"]
             run = self._runs.setdefault(key, Run(note["agent"], note["pid"]))
+            self._agents.setdefault(note["agent"], note["pid"])  # the janitor deletes rows of an hour ago
             run.leases.add(note["lease"])
             run.words.append(note["what"])
         self.report.executions = sum(run.words.count("begin") for run in self._runs.values())
