@@ -19,6 +19,7 @@ from grns.schedules.ticks import due
 from grns.tasks.submit import Prepared, Submitted, answers, call, prepare
 
 _ACTOR = "schedule"
+_MOST_BEHIND = 50
 _NEXT_IS_DUE = "the next time of its schedule is due"
 _FAILED = (TaskStatus.FAILED, TaskStatus.DEAD)
 
@@ -50,7 +51,6 @@ class DueSchedule:
     schedule: Schedule
     now: datetime
     last_status: str | None
-    last_waits_for: str | None
     is_counted: bool
     last_needs: Sequence[str] = ()
     next_at: datetime | None = None  # None: as it was
@@ -94,7 +94,7 @@ class DueSchedule:
         if found.missed is not None:
             decisions.append(Decision(one, found.missed.last_at, "missed", "late", missed=found.missed.count))
         is_running = self.is_running
-        is_waiting = self.last_waits_for == "tasks"
+        is_waiting = bool(self.last_needs)
         for due_at in found.submit:
             decision = self._decide_one(due_at, is_running=is_running, is_waiting=is_waiting)
             decisions.append(decision)
@@ -106,7 +106,7 @@ class DueSchedule:
     def decide_now(self, *, is_forced: bool) -> Decision:
         """Return what becomes of a run that was asked for now. The next time stays."""
         is_running = self.is_running and not is_forced
-        return self._decide_one(self.now, is_running=is_running, is_waiting=self.last_waits_for == "tasks")
+        return self._decide_one(self.now, is_running=is_running, is_waiting=bool(self.last_needs))
 
     def _decide_one(self, due_at: datetime, *, is_running: bool, is_waiting: bool) -> Decision:
         """Return what becomes of one time, as the task before is: it runs, or waits for the one before it."""
@@ -116,7 +116,7 @@ class DueSchedule:
         if one.overlap == "skip" or (one.overlap == "queue_one" and is_waiting):
             return Decision(one, due_at, "skipped", "overlap")
         cancels = one.overlap == "cancel_previous"
-        behind = self.last_needs if is_waiting else ()
+        behind = self.last_needs if one.overlap != "queue_one" else ()
         return Decision(one, due_at, "submitted", waits=True, cancels=cancels, behind=behind)
 
 
@@ -136,10 +136,8 @@ async def with_last_tasks(connection: Connection, rows: Sequence[Row]) -> list[D
     found = []
     for row, schedule in zip(rows, schedules, strict=True):
         task = last.get(schedule.last_task_id)
-        status, waits_for, needs = (
-            (task["status"], task["waits_for"], task["needs"]) if task else (None, None, ())
-        )
-        found.append(DueSchedule(schedule, row["now"], status, waits_for, row["is_counted"], needs))
+        status, needs = (task["status"], task["needs"]) if task else (None, ())
+        found.append(DueSchedule(schedule, row["now"], status, row["is_counted"], needs))
     return found
 
 
@@ -158,8 +156,8 @@ async def submit(
         if one.outcome != "submitted":
             continue
         needed = [] if before is None or not one.waits else [before]
-        if one.cancels:
-            needed += one.behind
+        if one.waits:  # the one before may be cancelled, and what it waits for still run
+            needed = [*needed, *one.behind][:_MOST_BEHIND]
         prepared = prepare_task(one, needed, limits)
         statement, arguments = call([prepared], actor)
         try:

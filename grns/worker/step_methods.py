@@ -24,7 +24,7 @@ from grns.model.json import loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.postgres.database import Connection, Database, Row, run
 from grns.worker.step_function import adapter_of
-from grns.worker.steps import AttemptSteps, StepRecorder
+from grns.worker.steps import LONGEST_WAIT_SECONDS, AttemptSteps, StepRecorder
 
 if TYPE_CHECKING:
     from grns.client.client import Client
@@ -280,9 +280,11 @@ class StepMethods:
         steps = self._own_steps("ctx.wait()")
         seconds = None if timeout is None else seconds_of(timeout)
         least = len({one.id for one in tasks}) if count is None else count
-        if (timeout is not None and seconds is None) or not 0 <= least <= len({one.id for one in tasks}):
+        if (
+            timeout is not None and (seconds is None or not 0 <= seconds <= LONGEST_WAIT_SECONDS)
+        ) or not 0 <= least <= len({one.id for one in tasks}):
             raise InvalidInputError(
-                "bad_handler", "wait for a count of up to all of the tasks, and with a timeout in seconds"
+                "bad_handler", "wait for a count of up to all of the tasks, and 0 seconds to 366 days"
             )
         place = steps.waiting_place("wait")
         ended = await steps.ended(place)
@@ -292,7 +294,8 @@ class StepMethods:
             if len(ended) < least and seconds != 0 and not await steps.is_over(place):
                 await self._suspend(steps, place, found, least - len(ended), seconds)
             ended = await steps.note_ended(place, ended)
-        return [one for one in tasks if one.id in ended], [one for one in tasks if one.id not in ended]
+        there = set(ended)
+        return [one for one in tasks if one.id in there], [one for one in tasks if one.id not in there]
 
     async def _look(self, steps: AttemptSteps, tasks: Sequence[TaskHandle[Any]]) -> dict[str, Row]:
         """Return how each of the tasks has ended, if it has."""

@@ -39,7 +39,7 @@ _LOOK_SECONDS = 0.1
 _FAN_OUT = Limits(document_bytes=1024 * 1024, nodes=20_000)
 _IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 _SHORT_SLEEP_SECONDS = 2.0
-_LONGEST_SLEEP_SECONDS = 366 * 86_400.0
+LONGEST_WAIT_SECONDS = 366 * 86_400.0
 
 
 class Suspended(BaseException):
@@ -230,7 +230,7 @@ class AttemptSteps:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep. A long sleep ends the attempt, and the task waits: raises Suspended."""
-        if not 0 <= seconds <= _LONGEST_SLEEP_SECONDS:
+        if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
             raise InvalidInputError("bad_handler", f"sleep 0 seconds to 366 days, not {seconds}")
         place = self._place("sleep")
         found = await self._find(place, "sleep")
@@ -266,7 +266,7 @@ class AttemptSteps:
 
     async def signal(self, name: str, seconds: float | None) -> Any:
         """Return the value of a signal. Raises Suspended while there is none, and WaitTimeoutError."""
-        if seconds is not None and not 0 <= seconds <= _LONGEST_SLEEP_SECONDS:
+        if seconds is not None and not 0 <= seconds <= LONGEST_WAIT_SECONDS:
             raise InvalidInputError("bad_handler", f"wait for 0 seconds to 366 days, not {seconds}")
         place = self._place(f"signal {name}")
         found = await self._find(place, "signal")

@@ -255,3 +255,47 @@ async def test_a_redriven_task_that_had_been_in_a_cycle_runs(attempts: Attempts,
     await fetch(shared, """update grns.tasks set payload = '{"tasks": []}' where id = $1""", other)
     await redrive(shared, other)
     assert await attempts.run(other) == "succeeded"
+
+
+async def test_a_task_that_was_submitted_with_needs_is_never_queued_before_them(
+    attempts: Attempts, shared: Database
+) -> None:
+    first = await submit(shared, "join", payload={"tasks": []})
+    child = await submit(
+        shared, "offer", payload={"number": 1}, needs=({"task": first.id, "outcome": "success"},)
+    )
+    await fetch(
+        shared,
+        "update grns.tasks set payload = jsonb_build_object('tasks', array[$2::text]) where id = $1",
+        first.id,
+        child.id,
+    )
+    await shared.run("pause_tasks", [child.id], "default", "ann", None)
+    assert await attempts.run(first.id) == "waiting"
+    await shared.run("resume_tasks", [child.id], "default", "ann", None)
+    await follow(shared)
+    assert await status(shared, child.id) == "waiting"
+
+
+async def test_a_wait_that_was_over_is_over_after_a_pause(attempts: Attempts, shared: Database) -> None:
+    task = await submit(shared, payload={"timeout": 600})
+    assert await attempts.run(task.id) == "waiting"
+    await fetch(shared, "update grns.steps set value = jsonb_build_object('until', 1) where kind = 'sleep'")
+    await fetch(shared, "update grns.waits set until = now() where task_id = $1", task.id)
+    await fall_due(shared, task.id)
+    await promote(shared)
+    assert await status(shared, task.id) == "queued"
+    await shared.run("pause_tasks", [task.id], "default", "ann", None)
+    await shared.run("resume_tasks", [task.id], "default", "ann", None)
+    await follow(shared)
+    await promote(shared)
+    assert await attempts.run(task.id) == "succeeded"
+    ids = await offers(shared)
+    assert [([], ids)] == ANSWERS
+
+
+@pytest.mark.parametrize("timeout", [-1, 1e10])
+async def test_a_time_limit_is_up_to_a_year(attempts: Attempts, shared: Database, timeout: float) -> None:
+    task = await submit(shared, payload={"timeout": timeout})
+    assert await attempts.run(task.id) == "failed"
+    assert "366 days" in (await row_of(shared, task.id))["last_error"]

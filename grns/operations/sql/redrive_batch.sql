@@ -19,7 +19,8 @@ wanted as (
 ),
 locked as (
     select t.id, t.status as was, t.discarded_at is not null as was_discarded, t.last_message_id as led_here, w.payload,
-        gen_random_uuid() as event_id, exists (select from grns.waits n where n.task_id = t.id) as is_needy
+        gen_random_uuid() as event_id, exists (select from grns.waits n where n.task_id = t.id) as is_needy,
+        (select n.until from grns.waits n where n.task_id = t.id) as until
     from wanted w
     join grns.tasks t on t.id = w.id
     where w.refusal is null and t.version = w.version and t.updated_at = w.updated_at
@@ -37,7 +38,7 @@ redriven as (
         payload = coalesce(l.payload, t.payload),
         agent_type = coalesce((select h.agent_type from held h), t.agent_type),
         uncounted_attempts = t.attempt, released = 0, cancel_requested_at = null, cancel_reason = null,
-        cancel_actor = null, next_attempt_at = null, queued_at = case when not l.is_needy and t.limits is null then now() end,
+        cancel_actor = null, next_attempt_at = case when l.is_needy then l.until end, queued_at = case when not l.is_needy and t.limits is null then now() end,
         queued_reason = 'redriven', finished_at = null,
         discarded_at = null, discarded_by = null, operation_id = $1,
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id

@@ -7,7 +7,7 @@ locked as (
     select t.id, t.status as was, t.waits_for as waited_for, t.last_message_id as led_here, p.due_at,
         case when exists (select from grns.waits w where w.task_id = t.id) then 'tasks'
             when p.due_at > statement_timestamp() then 'time' when t.limits is not null then 'limit' end as target,
-        exists (select from grns.waits w where w.task_id = t.id and w.run_at is null) as has_deadline,
+        (select w.until from grns.waits w where w.task_id = t.id) as until,
         overlay(gen_random_uuid()::text placing '0' from 29)::uuid as event_id  -- room for its command's bit
     from wanted w
     join grns.tasks t on t.id = w.id
@@ -19,7 +19,7 @@ locked as (
 resumed as (
     update grns.tasks t
     set status = case when l.target is null then 'queued' else 'waiting' end, waits_for = l.target,
-        next_attempt_at = case when l.target = 'time' or l.target = 'tasks' and l.has_deadline then l.due_at end,
+        next_attempt_at = case l.target when 'time' then l.due_at when 'tasks' then l.until end,
         queued_at = case when l.target is null then statement_timestamp() end,
         queued_reason = case when l.target is null then 'resumed' else t.queued_reason end,
         updated_at = statement_timestamp(), version = t.version + 1, last_message_id = l.event_id

@@ -44,21 +44,21 @@ touched as (
 -- What is decided though no need of it turns: tasks that an operation has redriven or that were resumed, those of a workflow
 -- that was resumed or redriven, and what was left over.
 asked as (
-    select t.id
+    select t.id, n.was = 'r' as has_suspended
     from named n
     cross join lateral (
         select o.id from grns.tasks o where o.id = n.task_id and o.status = 'waiting' and o.waits_for = 'tasks' offset 0
     ) as t
     where n.kind = 'evt.task.waiting' and n.was in ('d', 'f', 'c', 'w', 'r')
     union
-    select e.needs
+    select e.needs, false
     from named n
     cross join lateral (select e.needs from grns.needs e where e.task_id = n.task_id offset 0) as e
     where n.kind in ('evt.workflow.resumed', 'evt.workflow.redriven')
     union
-    select f.task_id from held cross join grns.follow_later f
+    select f.task_id, false from held cross join grns.follow_later f
     union
-    select f.id from held cross join unnest($13::text[]) as f (id)
+    select f.id, false from held cross join unnest($13::text[]) as f (id)
 ),
 ends as (
     select e.place, e.task_id, e.needs, e.outcome, e.ended_as as before, s.ended_as
@@ -94,11 +94,11 @@ sums as (
         sum(grns.is_met(u.outcome, u.ended_as)::integer - grns.is_met(u.outcome, u.before)::integer) as met,
         sum(grns.is_broken(u.outcome, u.ended_as)::integer - grns.is_broken(u.outcome, u.before)::integer) as broken,
         min(u.needs) filter (where u.ended_as is not null and not grns.is_met(u.outcome, u.ended_as)) as why,
-        bool_or(u.is_asked) as is_asked
+        bool_or(u.is_asked) as is_asked, bool_or(u.has_suspended) as has_suspended
     from (
-        select u.*, false as is_asked from turned u
+        select u.*, false as is_asked, false as has_suspended from turned u
         union all
-        select a.id, null, null, null, null, true from asked a  -- adds nothing to the counts
+        select a.id, null, null, null, null, true, a.has_suspended from asked a  -- adds nothing to the counts
     ) as u
     group by u.task_id
 ),
@@ -128,8 +128,9 @@ counted as (
                     when h.is_cancelled then 'workflow_cancelled' when h.is_paused then 'waiting'
                     when o.run_at > now() then 'later' else 'queued' end
                 when o.met + s.met + o.open + s.open >= o.required then
-                    -- tasks that join each other: whichever runs finds that, and fails
-                    case when s.is_asked and grns.waits_for_task(o.task_id, o.task_id) then 'queued' else 'waiting' end
+                    -- handlers that wait for each other: one that runs again finds that, and fails
+                    case when s.has_suspended and (h.is_paused or h.is_cancelled) is not true
+                        and grns.waits_for_task(o.task_id, o.task_id) then 'queued' else 'waiting' end
                 when o.broken + s.broken > 0 then 'dependency'
                 else 'skipped'
             end as verdict

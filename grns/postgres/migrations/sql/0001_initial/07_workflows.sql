@@ -24,6 +24,7 @@ create table grns.waits (
     broken    integer not null default 0,         -- how many have failed it; the rest were not to be
     required  integer not null,                   -- how many must be met
     run_at    timestamptz,                        -- it waits until then, too
+    until     timestamptz,                        -- its handler waits until then at most
     workflow_id text collate "C",                 -- whose task it is: while that is paused, it is not queued
     ended_by  uuid,                               -- the event by which the follower ended it, last; it may undo that
     is_skipped boolean not null default false     -- whether that was because nothing was to be done

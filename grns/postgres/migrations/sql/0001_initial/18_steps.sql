@@ -106,10 +106,11 @@ begin
                 count(*) filter (where grns.is_met(e.outcome, e.ended_as) and e.needs not in (select unnest(needed))) as before
             from grns.needs e where e.task_id = id
         )
-        insert into grns.waits as w (task_id, workspace, open, met, broken, required)
-        select id, workspace, r.open, r.met, r.broken, r.before + required from recounted r
+        insert into grns.waits as w (task_id, workspace, open, met, broken, required, until)
+        select id, workspace, r.open, r.met, r.broken, r.before + required, due from recounted r
         on conflict (task_id) do update
-        set open = excluded.open, met = excluded.met, broken = excluded.broken, required = excluded.required, run_at = null;
+        set open = excluded.open, met = excluded.met, broken = excluded.broken, required = excluded.required, run_at = null,
+            until = excluded.until;
     end if;
     update grns.tasks t
     set status = 'waiting', waits_for = cause, next_attempt_at = due,
