@@ -13,7 +13,8 @@ from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Body, strict_body
 from grns.api.route import router
-from grns.model.filter import LONGEST, TERMS, Kind, complete, parse
+from grns.model.filter import LONGEST, complete, parse
+from grns.model.filter_kinds import TERMS, Kind
 from grns.tasks import saved_filters as saved_filter
 from grns.tasks.saved_filters import SavedFilter
 

@@ -15,7 +15,8 @@ from grns.cli.output import Column, Output, output_option
 from grns.cli.session import CliSession, paged, with_session
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model import filter as grammar
-from grns.model.filter import TERMS, Filter
+from grns.model.filter import Filter
+from grns.model.filter_kinds import TERMS
 from grns.postgres.paging import Page
 from grns.tasks import saved_filters
 from grns.tasks.saved_filters import SavedFilter

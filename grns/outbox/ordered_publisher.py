@@ -80,10 +80,11 @@ class OrderedPublisher:
                 began_ns=sent_ns,
             )
 
-    def takes_over(self, entry: LogEntry) -> bool:
-        """Return whether a row belongs here: an earlier one of its task is here, or its stream fails."""
-        return self.pending > 0 and (
+    def takes_over(self, entries: Sequence[LogEntry]) -> bool:
+        """Say whether a row belongs here: an earlier one of its task is here, or its stream fails."""
+        return self.pending > 0 and any(
             stream_key(entry) in self._first or self._retry_queues[entry.kind[:3]].is_blocked
+            for entry in entries
         )
 
     @property

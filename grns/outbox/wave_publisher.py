@@ -183,11 +183,7 @@ class WavePublisher:
                 room = await self.transport.ready()
                 max_bytes = min(self.max_bytes, self.transport.max_message_bytes)
             message = message_of(chunk)
-            if (
-                (self.ordered.pending and any(map(self.ordered.takes_over, chunk)))
-                or len(message.body) > max_bytes
-                or not self.may_send()
-            ):
+            if self.ordered.takes_over(chunk) or len(message.body) > max_bytes or not self.may_send():
                 self._hand_over(reading, chunk)
             else:
                 room -= 1

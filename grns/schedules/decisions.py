@@ -19,7 +19,7 @@ from grns.schedules.ticks import due
 from grns.tasks.submit import Prepared, Submitted, answers, call, prepare
 
 _ACTOR = "schedule"
-_MOST_BEHIND = 50
+_MOST_BEHIND = 50  # of a long queue, the nearest
 _NEXT_IS_DUE = "the next time of its schedule is due"
 _FAILED = (TaskStatus.FAILED, TaskStatus.DEAD)
 
@@ -57,8 +57,13 @@ class DueSchedule:
 
     @property
     def is_running(self) -> bool:
-        """Whether the last task has not ended."""
-        return self.last_status not in (None, *TERMINAL)
+        """Whether the last task has not ended, or one that it waited for before it was cancelled."""
+        return self.last_status not in (None, *TERMINAL) or bool(self.last_needs)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the last task waits for the end of others."""
+        return self.last_status not in TERMINAL and bool(self.last_needs)
 
     def count_failures(self) -> str | None:
         """Count the last task, once it has ended, and return why the schedule is to be paused, if it is."""
@@ -93,8 +98,7 @@ class DueSchedule:
         decisions = []
         if found.missed is not None:
             decisions.append(Decision(one, found.missed.last_at, "missed", "late", missed=found.missed.count))
-        is_running = self.is_running
-        is_waiting = bool(self.last_needs)
+        is_running, is_waiting = self.is_running, self.is_waiting
         for due_at in found.submit:
             decision = self._decide_one(due_at, is_running=is_running, is_waiting=is_waiting)
             decisions.append(decision)
@@ -106,7 +110,7 @@ class DueSchedule:
     def decide_now(self, *, is_forced: bool) -> Decision:
         """Return what becomes of a run that was asked for now. The next time stays."""
         is_running = self.is_running and not is_forced
-        return self._decide_one(self.now, is_running=is_running, is_waiting=bool(self.last_needs))
+        return self._decide_one(self.now, is_running=is_running, is_waiting=self.is_waiting)
 
     def _decide_one(self, due_at: datetime, *, is_running: bool, is_waiting: bool) -> Decision:
         """Return what becomes of one time, as the task before is: it runs, or waits for the one before it."""
@@ -116,8 +120,7 @@ class DueSchedule:
         if one.overlap == "skip" or (one.overlap == "queue_one" and is_waiting):
             return Decision(one, due_at, "skipped", "overlap")
         cancels = one.overlap == "cancel_previous"
-        behind = self.last_needs if one.overlap != "queue_one" else ()
-        return Decision(one, due_at, "submitted", waits=True, cancels=cancels, behind=behind)
+        return Decision(one, due_at, "submitted", waits=True, cancels=cancels, behind=self.last_needs)
 
 
 async def lock(connection: Connection, name: str, workspace: str) -> DueSchedule:
@@ -155,9 +158,8 @@ async def submit(
             one.task_id = before
         if one.outcome != "submitted":
             continue
-        needed = [] if before is None or not one.waits else [before]
-        if one.waits:  # the one before may be cancelled, and what it waits for still run
-            needed = [*needed, *one.behind][:_MOST_BEHIND]
+        # The one before may be cancelled, and what it waits for still run.
+        needed = [before, *one.behind][:_MOST_BEHIND] if one.waits and before is not None else []
         prepared = prepare_task(one, needed, limits)
         statement, arguments = call([prepared], actor)
         try:

@@ -10,7 +10,8 @@ from starlette.responses import HTMLResponse, Response
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
-from grns.model.filter import MOST_VALUES, TERMS
+from grns.model.filter import MOST_VALUES
+from grns.model.filter_kinds import TERMS
 from grns.model.task import TaskStatus
 from grns.operations.model import Action
 from grns.operations.model import request as operation_request

@@ -279,10 +279,11 @@ class StepMethods:
         """
         steps = self._own_steps("ctx.wait()")
         seconds = None if timeout is None else seconds_of(timeout)
-        least = len({one.id for one in tasks}) if count is None else count
+        most = len({one.id for one in tasks})
+        least = most if count is None else count
         if (
             timeout is not None and (seconds is None or not 0 <= seconds <= LONGEST_WAIT_SECONDS)
-        ) or not 0 <= least <= len({one.id for one in tasks}):
+        ) or not 0 <= least <= most:
             raise InvalidInputError(
                 "bad_handler", "wait for a count of up to all of the tasks, and 0 seconds to 366 days"
             )

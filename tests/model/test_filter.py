@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 
 from grns.errors import InvalidInputError
 from grns.model.filter import (
-    KINDS,
     LONGEST,
     MOST_VALUES,
-    TERMS,
     Filter,
-    Kind,
     Number,
     Pattern,
     Term,
@@ -23,6 +20,7 @@ from grns.model.filter import (
     parse,
     read,
 )
+from grns.model.filter_kinds import KINDS, TERMS, Kind
 from grns.model.task import REDRIVABLE, TaskStatus
 from tests.support.harness import ROOT
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -25,13 +24,6 @@ class Days(BaseModel):
     """What a report is about."""
 
     days: int
-
-
-@pytest.fixture
-async def client(shared: Database) -> AsyncIterator[Client]:
-    """A client that has no broker."""
-    async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
-        yield client
 
 
 async def declare(database: Database, pool: grns.Pool) -> None:

@@ -7,22 +7,24 @@ import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
 from grns.errors import ContendedError, InvalidInputError, NotFoundError, UnavailableError
 from grns.model.json import DEFAULT_LIMITS
-from grns.model.outcome import Verb
+from grns.model.outcome import Outcome, Suspension, Verb
 from grns.nats import JetStream
 from grns.postgres import audit_log
 from grns.postgres.database import Connection, Database
 from grns.schedules import service as store
 from grns.schedules.model import Schedule, schedule_spec
 from grns.schedules.scheduler import Scheduler, run_now
+from grns.worker.finishes import Finish, Finishes
 from tests.support.followers import begin_here, follow
-from tests.support.harness import settings_for
-from tests.support.store import claim, fetch, finish, row_of, stranger
+from tests.support.harness import settings_for, submit
+from tests.support.store import cancel, claim, fetch, finish, row_of, stranger
 
 _WHO: dict[str, Any] = {"workspace": "default", "actor": "tests"}
 
@@ -148,21 +150,64 @@ async def test_while_the_task_before_has_not_ended(
         assert [task["status"] for task in await tasks(shared) if task["id"] != first["id"]] == ["queued"]
 
 
+async def again(database: Database) -> str:
+    """Let the same hour be due again, and return the task that is submitted for it."""
+    await fetch(database, "update grns.tasks set idempotency_key = null")
+    await fetch(database, "delete from grns.schedule_runs")
+    await let_be_due(database)
+    await scheduler(database).tick()
+    assert await runs(database) == [("submitted", None)]
+    await follow(database)
+    return str((await tasks(database))[-1]["id"])
+
+
+@pytest.mark.parametrize("overlap", ["queue", "queue_one", "cancel_previous"])
+async def test_no_two_run_though_one_between_them_is_cancelled(shared: Database, overlap: str) -> None:
+    await begin_here(shared)
+    await put(shared, overlap=overlap)
+    running = await claim(shared, await again(shared))
+    between = await again(shared)
+    behind = [await again(shared)] if overlap == "queue" else []
+    await cancel(shared, between)
+    await follow(shared)
+    behind.append(await again(shared))
+    for task_id in behind:
+        assert (await row_of(shared, task_id))["status"] == "waiting"
+    await finish(shared, running)
+    await follow(shared)
+    assert (await row_of(shared, behind[0]))["status"] == "queued"
+
+
+async def test_no_two_run_though_one_between_them_is_paused(shared: Database) -> None:
+    await begin_here(shared)
+    await put(shared, overlap="cancel_previous")
+    await claim(shared, await again(shared))
+    await shared.run("pause_tasks", [await again(shared)], "default", "ann", None)
+    assert (await row_of(shared, await again(shared)))["status"] == "waiting"
+
+
+async def test_what_a_handler_waits_for_is_none_of_the_schedule(shared: Database) -> None:
+    await begin_here(shared)
+    await put(shared, overlap="cancel_previous")
+    running = await claim(shared, await again(shared))
+    child = await submit(shared)
+    await Finishes(shared, batch_limit=1).suspend(
+        Finish(running, Outcome(Verb.SUSPEND), uuid4()),
+        Suspension("join", needed=(child.id,), required=1),
+    )
+    following = await again(shared)
+    assert (await row_of(shared, running.id))["status"] == "cancelled"
+    assert (await row_of(shared, following))["status"] == "queued"
+
+
 @pytest.mark.parametrize("overlap", ["queue", "cancel_previous"])
 async def test_the_next_one_waits_for_the_end_of_the_one_before(shared: Database, overlap: str) -> None:
     await begin_here(shared)
     await put(shared, overlap=overlap)
-    claims = []
-    for number in range(3):
-        await fetch(shared, "update grns.tasks set idempotency_key = null")
-        await fetch(shared, "delete from grns.schedule_runs")
-        await let_be_due(shared)
-        await scheduler(shared).tick()
-        assert await runs(shared) == [("submitted", None)]
-        if number == 0:
-            claims.append(await claim(shared, (await tasks(shared))[0]["id"]))
-        await follow(shared)
-    first = await row_of(shared, claims[0].id)
+    running = await claim(shared, await again(shared))
+    for _ in range(2):
+        await again(shared)
+    first = await row_of(shared, running.id)
     statuses = Counter(task["status"] for task in await tasks(shared))
     if overlap == "queue":
         assert statuses == {"running": 1, "waiting": 2}
@@ -171,7 +216,7 @@ async def test_the_next_one_waits_for_the_end_of_the_one_before(shared: Database
         assert statuses == {"running": 1, "cancelled": 1, "waiting": 1}, "the first one still runs"
         assert first["cancel_requested_at"] is not None
         assert first["cancel_reason"] == "the next time of its schedule is due"
-        await finish(shared, claims[0])
+        await finish(shared, running)
         await follow(shared)
         assert Counter(task["status"] for task in await tasks(shared)) == {
             "succeeded": 1, "cancelled": 1, "queued": 1,

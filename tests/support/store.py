@@ -14,6 +14,8 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
+import grns
+from grns.client.client import Client
 from grns.dev.servers import LocalPostgres
 from grns.maintenance.retention import RULES
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
@@ -108,6 +110,13 @@ async def shared(shared_url: str) -> AsyncIterator[Database]:
     await database.connect()
     yield database
     await database.close()
+
+
+@pytest.fixture
+async def client(shared: Database) -> AsyncIterator[Client]:
+    """A client of the shared database that has no broker."""
+    async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
+        yield client
 
 
 async def empty(database: Database) -> None:

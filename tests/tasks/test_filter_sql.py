@@ -7,7 +7,8 @@ import re
 import pytest
 from sqlalchemy import select
 
-from grns.model.filter import TERMS, parse
+from grns.model.filter import parse
+from grns.model.filter_kinds import TERMS
 from grns.postgres import query
 from grns.postgres.database import Database
 from grns.postgres.tables import tasks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -32,12 +32,6 @@ async def approve(payload: dict[str, Any], ctx: grns.Context) -> list[Any]:
         except grns.WaitTimeoutError:
             found.append("timed out")
     return found
-
-
-@pytest.fixture
-async def client(shared: Database) -> AsyncIterator[Client]:
-    async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
-        yield client
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -39,13 +38,6 @@ async def page_operator(alarm: dict[str, Any]) -> None:
 async def begun(shared: Database) -> None:
     """Let what is followed here begin here."""
     await begin_here(shared)
-
-
-@pytest.fixture
-async def client(shared: Database) -> AsyncIterator[Client]:
-    """A client that has no broker."""
-    async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
-        yield client
 
 
 async def submitted(client: Client, tasks: int = 4, *, then: Any = CALL, count: int = 2) -> WorkflowHandle:

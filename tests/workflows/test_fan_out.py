@@ -51,13 +51,6 @@ async def report(payload: dict[str, Any], ctx: grns.Context) -> Any:
 
 
 @pytest.fixture
-async def client(shared: Database) -> AsyncIterator[Client]:
-    """A client of the shared database."""
-    async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
-        yield client
-
-
-@pytest.fixture
 def attempts(shared: Database, client: Client) -> Iterator[Attempts]:
     BREAKS.clear()
     ASKED.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,8 @@ from grns.postgres.database import Database
 from tests.support.attempts import Attempts, attempts_of
 from tests.support.followers import follow
 from tests.support.harness import submit
-from tests.support.store import fall_due, fetch, redrive, row_of
+from tests.support.store import cancel, fall_due, fetch, redrive, row_of
+from tests.workflows.test_control import redriven
 
 POOL = grns.Pool("worker", non_retryable=(GrnsError,))
 ANSWERS: list[tuple[list[str], list[str]]] = []
@@ -44,13 +45,6 @@ async def join(payload: dict[str, Any], ctx: grns.Context) -> None:
         await ctx.wait(handles, count=payload["count"])
     else:
         await ctx.join(handles)
-
-
-@pytest.fixture
-async def client(shared: Database) -> AsyncIterator[Client]:
-    """A client of the shared database."""
-    async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
-        yield client
 
 
 @pytest.fixture
@@ -299,3 +293,16 @@ async def test_a_time_limit_is_up_to_a_year(attempts: Attempts, shared: Database
     task = await submit(shared, payload={"timeout": timeout})
     assert await attempts.run(task.id) == "failed"
     assert "366 days" in (await row_of(shared, task.id))["last_error"]
+
+
+async def test_a_time_limit_outlives_a_redrive_of_many(
+    attempts: Attempts, client: Client, shared: Database
+) -> None:
+    task = await submit(shared, payload={"timeout": 600})
+    assert await attempts.run(task.id) == "waiting"
+    due = (await row_of(shared, task.id))["next_attempt_at"]
+    await cancel(shared, task.id)
+    await follow(shared)
+    await redriven(shared, f"status:cancelled id:{task.id}")
+    row = await row_of(shared, task.id)
+    assert (row["status"], row["waits_for"], row["next_attempt_at"]) == ("waiting", "tasks", due)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -25,13 +24,6 @@ from tests.support.store import claim, fetch, finish, log_of, redrive, row_of
 async def begun(shared: Database) -> None:
     """Let what is followed here begin here."""
     await begin_here(shared)
-
-
-@pytest.fixture
-async def client(shared: Database) -> AsyncIterator[Client]:
-    """A client that has no broker."""
-    async with grns.connect(database_url=shared.url, nats_url="nats://127.0.0.1:1") as client:
-        yield client
 
 
 async def end(database: Database, task_id: str, verb: Verb = Verb.SUCCEED) -> None:

@@ -1,7 +1,29 @@
 -- Says for how long what should have gone on has waited, in seconds, 0 where nothing waits: the oldest task that is
--- due and not queued, the schedule that is due and not decided, the oldest lease that is over and not reaped, the oldest row of the log that is not published, that is not counted,
--- and that is not followed; and the tasks that no admitter admits. Each is one step into an index: while a number is missing, what
--- lies beyond it is published, counted and followed, and is stepped over.
+-- due and not queued, the schedule that is due and not decided, the oldest lease that is over and not reaped, the oldest row of
+-- the log that is not published, that is not counted, and that is not followed; and the tasks that no admitter admits. Each is one
+-- step into an index: while a number is missing, what lies beyond it is published, counted and followed, and is stepped over.
+with readers as (
+    select 'relay' as reader, c.low, c.published as beyond from grns.relay_cursor c
+    union all
+    select 'stats', c.low, c.counted from grns.count_cursor c
+    union all
+    select 'follower', c.low, c.followed from grns.follow_cursor c
+),
+unread as (
+    select r.reader, extract(epoch from now() - o.created_at)::double precision as seconds
+    from readers r
+    cross join lateral (
+        select e.created_at
+        from unnest(int8multirange(int8range(r.low, null, '()')) - r.beyond) as s (span)
+        cross join lateral (
+            select e.created_at from grns.events e
+            where e.seq >= lower(s.span) and e.seq < coalesce(upper(s.span), 9223372036854775807)
+            order by e.seq
+            limit 1
+        ) as e
+        limit 1
+    ) as o
+)
 select coalesce(extract(epoch from now() - (
         select min(t.next_attempt_at) from grns.tasks t where t.next_attempt_at <= now()
     )), 0)::double precision as due_seconds,
@@ -11,45 +33,9 @@ select coalesce(extract(epoch from now() - (
     coalesce(extract(epoch from now() - (
         select min(t.lease_until) from grns.tasks t where t.lease_until <= now()
     )), 0)::double precision as lapsed_seconds,
-    coalesce(extract(epoch from now() - (
-        select e.created_at
-        from grns.relay_cursor c
-        cross join lateral unnest(int8multirange(int8range(c.low, null, '()')) - c.published) as s (span)
-        cross join lateral (
-            select e.seq, e.created_at
-            from grns.events e
-            where e.seq >= lower(s.span) and e.seq < coalesce(upper(s.span), 9223372036854775807)
-            order by e.seq
-            limit 1
-        ) as e
-        limit 1
-    )), 0)::double precision as unpublished_seconds,
-    coalesce(extract(epoch from now() - (
-        select e.created_at
-        from grns.count_cursor c
-        cross join lateral unnest(int8multirange(int8range(c.low, null, '()')) - c.counted) as s (span)
-        cross join lateral (
-            select e.seq, e.created_at
-            from grns.events e
-            where e.seq >= lower(s.span) and e.seq < coalesce(upper(s.span), 9223372036854775807)
-            order by e.seq
-            limit 1
-        ) as e
-        limit 1
-    )), 0)::double precision as uncounted_seconds,
-    coalesce(extract(epoch from now() - (
-        select e.created_at
-        from grns.follow_cursor c
-        cross join lateral unnest(int8multirange(int8range(c.low, null, '()')) - c.followed) as s (span)
-        cross join lateral (
-            select e.seq, e.created_at
-            from grns.events e
-            where e.seq >= lower(s.span) and e.seq < coalesce(upper(s.span), 9223372036854775807)
-            order by e.seq
-            limit 1
-        ) as e
-        limit 1
-    )), 0)::double precision as unfollowed_seconds,
+    coalesce((select u.seconds from unread u where u.reader = 'relay'), 0) as unpublished_seconds,
+    coalesce((select u.seconds from unread u where u.reader = 'stats'), 0) as uncounted_seconds,
+    coalesce((select u.seconds from unread u where u.reader = 'follower'), 0) as unfollowed_seconds,
     -- no admitter leads, though tasks wait for room
     coalesce(extract(epoch from now() - (
         select greatest(l.until, t.updated_at)

@@ -2,8 +2,7 @@
 select t.id, t.status,
     array(
         select e.needs from grns.needs e
-        join grns.tasks o on o.id = e.needs and o.task_type = t.task_type and o.agent_type = t.agent_type
-        where e.task_id = t.id and e.ended_as is null
+        where e.task_id = t.id and e.ended_as is null and e.name is not null  -- not what its handler waits for
         order by e.needs desc
     ) as needs
 from grns.tasks t where t.id = any($1::text[])
