@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Never
 
 
 class GrnsError(Exception):
@@ -49,6 +49,10 @@ class GrnsError(Exception):
 
 class TaskSignal(Exception):
     """Base class of what a handler raises to say how its task ends. It is not a `GrnsError`."""
+
+
+# What other frameworks call the delay of a retry.
+_DELAYS = frozenset({"countdown", "eta", "delay", "defer", "in_"})
 
 
 class Retry(TaskSignal):
@@ -64,8 +68,17 @@ class Retry(TaskSignal):
     """
 
     def __init__(
-        self, reason: str = "", *, after: float | timedelta | None = None, error_class: str | None = None
+        self,
+        reason: str = "",
+        *,
+        after: float | timedelta | None = None,
+        error_class: str | None = None,
+        **unknown: Never,
     ) -> None:
+        said: dict[str, Any] = unknown
+        for name, value in said.items():
+            instead = f"after={value!r}" if name in _DELAYS else "a reason, after=, or error_class="
+            raise TypeError(f"grns.Retry has no {name!r}: write {instead}")
         if not isinstance(reason, str):
             raise TypeError(f"a reason is text: for a delay, write grns.Retry(after={reason!r})")
         super().__init__(reason or "the handler asked for a retry")

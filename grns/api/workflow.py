@@ -1,4 +1,4 @@
-"""Workflows: create, list, show, pause, cancel, redrive."""
+"""Workflows: create, extend, seal, list, show, pause, cancel, redrive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ from grns.operations.workflows import cancel_workflow, redrive_workflow
 from grns.tasks import workflows as store
 from grns.tasks.announce import announce
 from grns.tasks.submit import Submissions
-from grns.tasks.workflow_plan import WorkflowPlan, planned
+from grns.tasks.workflow_plan import (
+    PlannedWorkflow,
+    WorkflowExtension,
+    WorkflowPlan,
+    planned,
+    planned_extension,
+)
 from grns.tasks.workflows import WorkflowMember, WorkflowState, WorkflowStatus
 
 routes = router("workflows")
@@ -32,7 +38,7 @@ _LIMITS = Limits(document_bytes=4 * 1024 * 1024, nodes=500_000)
 
 
 class CreatedWorkflow(BaseModel):
-    """A workflow that was created, and the ids of its tasks by name."""
+    """A workflow that was created or extended, and the ids of the new tasks by name."""
 
     id: str
     tasks: dict[str, str]
@@ -50,6 +56,27 @@ async def create_workflow(
         trace_id=request_context.trace_id,
         limits=request_context.context.payload_limits,
     )
+    return await _submitted(request_context, plan)
+
+
+@routes.post("/workflows/{workflow_id}/tasks", response_model=CreatedWorkflow, status_code=201)
+async def extend_workflow(
+    request_context: Submitter,
+    body: Annotated[WorkflowExtension, strict_body(WorkflowExtension, _LIMITS, code="bad_submission")],
+    workflow_id: WorkflowId,
+) -> Response:
+    """Add tasks to an open workflow, all or none. The body is at most 4 MiB."""
+    plan = planned_extension(
+        body,
+        workflow_id,
+        workspace=request_context.workspace,
+        trace_id=None,
+        limits=request_context.context.payload_limits,
+    )
+    return await _submitted(request_context, plan)
+
+
+async def _submitted(request_context: RequestContext, plan: PlannedWorkflow) -> Answer:
     async with request_context.writing() as database:
         submissions = Submissions(database, batch_limit=len(plan.tasks), actor=request_context.actor)
         for made in await submissions.submit_workflow(plan.tasks, plan.workflow):
@@ -59,6 +86,21 @@ async def create_workflow(
     ids = {name: task_id for task_id, name in plan.workflow.names.items()}
     location = {"Location": f"{PREFIX}/workflows/{plan.workflow.id}"}
     return Answer({"id": plan.workflow.id, "tasks": ids}, status_code=201, headers=location)
+
+
+@routes.post("/workflows/{workflow_id}/seal", response_model=WorkflowState)
+async def seal_workflow(request_context: Submitter, workflow_id: WorkflowId) -> Response:
+    """Seal an open workflow: it takes no more tasks, and ends once those that it has have ended."""
+    async with request_context.writing() as database:
+        return Answer(
+            await store.seal(
+                database,
+                request_context.context.transport,
+                workflow_id,
+                workspace=request_context.workspace,
+                actor=request_context.actor,
+            )
+        )
 
 
 @routes.get("/workflows", response_model=PageOf[WorkflowState])

@@ -20,7 +20,13 @@ from grns.settings import load
 from grns.tasks import workflows as store
 from grns.tasks.announce import announce
 from grns.tasks.submit import Submissions
-from grns.tasks.workflow_plan import PlannedWorkflow, planned, read_plan
+from grns.tasks.workflow_plan import (
+    PlannedWorkflow,
+    WorkflowExtension,
+    planned,
+    planned_extension,
+    read_plan,
+)
 from grns.tasks.workflows import WorkflowMember, WorkflowState, WorkflowStatus
 
 _LIST = "grns workflow list"
@@ -50,9 +56,11 @@ _FIELDS: Sequence[tuple[str, Cell]] = (
     ("succeeded", "succeeded"),
     ("failed", "failed"),
     ("skipped", "skipped"),
+    ("not succeeded", lambda workflow: ", ".join(workflow.failures) or None),
     ("workspace", "workspace"),
     ("trace", "trace_id"),
     ("created by", "created_by"),
+    ("sealed at", "sealed_at"),
     ("created at", "created_at"),
     ("ended at", "ended_at"),
     ("paused at", "paused_at"),
@@ -96,6 +104,40 @@ def submit(out: Output, plan: str) -> None:
         limits=settings.payload_limits,
     )
     _submit(out, found)
+
+
+@workflow.command(
+    examples=[
+        "grns workflow add WORKFLOW_ID @more.json",
+        """grns workflow add WORKFLOW_ID '{"tasks": [{"task_type": "noop"}]}'""",
+    ]
+)
+@_ID
+@click.argument("tasks", metavar="JSON")
+@output_option
+def add(out: Output, workflow_id: str, tasks: str) -> None:
+    """Add tasks to an open workflow: JSON, @FILE, or - for standard input."""
+    settings = load()
+    found = planned_extension(
+        read_plan(option.read_json(tasks), WorkflowExtension),
+        workflow_id,
+        workspace=settings.workspace,
+        trace_id=None,
+        limits=settings.payload_limits,
+    )
+    _submit(out, found)
+
+
+@workflow.command(examples=["grns workflow seal WORKFLOW_ID", "grns workflow seal WORKFLOW_ID -o json"])
+@_ID
+@output_option
+@with_session("write", missing=_LIST)
+async def seal(session: CliSession, out: Output, workflow_id: str) -> None:
+    """Seal an open workflow: it ends once its tasks have ended."""
+    sealed = await store.seal(
+        session.database, session.transport, workflow_id, workspace=session.workspace, actor=session.actor
+    )
+    out.details(sealed, _FIELDS)
 
 
 @with_session("write")

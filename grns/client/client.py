@@ -17,7 +17,7 @@ from grns.client.operator import OperatorMethods
 from grns.client.schedules import Schedules
 from grns.client.subscriber import SubscriberMethods
 from grns.client.subscription import Subscription
-from grns.client.workflow import Workflow
+from grns.client.workflows import WorkflowMethods
 from grns.dead_letters.queue import DeadLetterQueue
 from grns.errors import (
     ConflictError,
@@ -28,7 +28,7 @@ from grns.errors import (
     WaitTimeoutError,
 )
 from grns.model.json import Limits
-from grns.model.submission import Failures, Need, Submission
+from grns.model.submission import Need, Submission
 from grns.model.task import TERMINAL, Task, TaskStatus
 from grns.model.unique import Unique
 from grns.nats import JetStream
@@ -40,7 +40,6 @@ from grns.tasks.cancel import cancel
 from grns.tasks.redrive import redrive
 from grns.tasks.submit import Prepared, Submissions, Submitted, submit_in
 from grns.tasks.submit_many import Bulk
-from grns.tasks.workflow_plan import PlannedWorkflow
 from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker.handler import Handler
@@ -52,7 +51,7 @@ _FIRST_LOOK_SECONDS = 0.02
 _LONGEST_LOOK_SECONDS = 0.5
 
 
-class Client(OperatorMethods, SubscriberMethods):
+class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
     """The client of applications. Create it with `grns.connect()`.
 
     It needs only Postgres. The broker makes tasks start sooner; only `subscribe` requires it.
@@ -183,34 +182,6 @@ class Client(OperatorMethods, SubscriberMethods):
             submitted = await self._submit(prepared, connection)
         return self._handle(submitted, task)
 
-    def workflow(self, name: str, *, fail_after: Failures | None = None) -> Workflow:
-        """Return an empty workflow: tasks that need each other, which are submitted together.
-
-        Args:
-            name: 1 to 255 printable ASCII characters. Several workflows may have the same one.
-            fail_after: how many tasks may fail before the others are stopped, or a task is submitted.
-                Defaults to any number.
-
-        Example:
-            flow = client.workflow("report")
-            pages = [flow.task(fetch_page, Page(url=url)) for url in urls]
-            flow.task(write_report, needs=pages)
-            run = await flow.submit()
-            text = await run.tasks["write_report"].result(timeout=60)
-        """
-        return Workflow(self, self._reader, name, fail_after)
-
-    async def _submit_workflow(
-        self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any
-    ) -> list[TaskHandle[Any]]:
-        with self._spans.submitting_many(len(plan.tasks)):
-            if connection is None:
-                made = await self._submissions.submit_workflow(plan.tasks, plan.workflow)
-                await announce(self._transport, plan.tasks)
-            else:
-                made = await submit_in(connection, plan.tasks, actor=self._actor, workflow=plan.workflow)
-        return self._handles(made, [{"task": task} for task in tasks])
-
     async def _submit(self, prepared: Prepared, connection: Any) -> Submitted:
         if connection is not None:
             answer = (await submit_in(connection, [prepared], actor=self._actor))[0]
@@ -264,7 +235,7 @@ class Client(OperatorMethods, SubscriberMethods):
         return self._handle(Submitted(known_id(task_id), False, ""), task)
 
     def _handle(self, submitted: Submitted, task: Any) -> TaskHandle[Any]:
-        result = task.signature.result if isinstance(task, Handler) else None
+        result = task.call_signature.result if isinstance(task, Handler) else None
         return TaskHandle(submitted.id, submitted.created, submitted.trace_id, self, result)
 
     def _handles(self, answers: Sequence[Any], said: Sequence[Any]) -> list[Any]:

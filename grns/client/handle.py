@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, cast
 from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
 
-from grns.errors import InvalidInputError, TaskCancelledError, TaskDeadError, TaskEndedError, TaskFailedError
+from grns.errors import (
+    GrnsError,
+    InvalidInputError,
+    TaskCancelledError,
+    TaskDeadError,
+    TaskEndedError,
+    TaskFailedError,
+)
 from grns.model.envelope import first_problem
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
@@ -81,8 +90,17 @@ class TaskHandle(Generic[ResultT]):
         """
         ended = await self.wait(timeout=timeout)
         if (error := _ERRORS.get(ended.status)) is not None:
-            raise error(_how(ended), task=ended)
+            raise error(await self._how(ended), task=ended)
         return self.read(ended.result)
+
+    async def _how(self, ended: Task) -> str:
+        """Describe how a task has ended, and why."""
+        error = ended.last_error or {}
+        why = ": ".join(part for part in (error.get("class"), error.get("message")) if part)
+        if ended.status is TaskStatus.CANCELLED:
+            with suppress(GrnsError):  # the end is certain, also if its reason cannot be read now
+                why = _why_cancelled(await self.events())
+        return f"task {self.id} ({ended.task_type}) is {ended.status}" + (f": {why}" if why else "")
 
     def read(self, result: Any) -> ResultT:
         """Return a result of the task, which is JSON, in the type that its handler is annotated with."""
@@ -101,8 +119,9 @@ class TaskHandle(Generic[ResultT]):
         """Return the current status."""
         return (await self.get()).status
 
-    async def get(self) -> Task:
+    async def get(self, **unknown: Never) -> Task:
         """Return the current state of the task."""
+        check_get(unknown)
         return await self._client.get(self.id)
 
     async def events(self) -> list[LogEvent]:
@@ -134,6 +153,12 @@ class TaskHandle(Generic[ResultT]):
         return await self._client.resume_task(self.id, reason=reason)
 
 
+def check_get(unknown: Mapping[str, Any]) -> None:
+    """Raise TypeError if `get` has an argument, such as the time-out that `get` of Celery takes."""
+    if unknown:
+        raise TypeError("handle.get() does not wait, and has no arguments: write handle.result(timeout=…)")
+
+
 def no_attribute(handle: object, name: str) -> AttributeError:
     """Return the error of an attribute that handles do not have: it says what to write instead."""
     hint = _ELSEWHERE.get(name)
@@ -141,7 +166,9 @@ def no_attribute(handle: object, name: str) -> AttributeError:
     return AttributeError(f"a handle has no {name!r}{instead}", name=name, obj=handle)
 
 
-def _how(task: Task) -> str:
-    error = task.last_error or {}
-    why = ": ".join(part for part in (error.get("class"), error.get("message")) if part)
-    return f"task {task.id} ({task.task_type}) is {task.status}" + (f": {why}" if why else "")
+def _why_cancelled(events: Sequence[LogEvent]) -> str:
+    """Return the reason for which a task was cancelled, or the task that it needed."""
+    said = next((one.payload for one in reversed(events) if one.kind == "evt.task.cancelled"), {})
+    if said.get("dependency") is not None:
+        return f"it needs {said['dependency']}, which has not ended that way"
+    return said.get("reason") or ""

@@ -274,6 +274,18 @@ class OperatorMethods:
         """
         return await self._change_workflow(workflows.pause, workflow_id, reason)
 
+    async def seal_workflow(self, workflow_id: str) -> WorkflowState:
+        """Seal an open workflow: it takes no more tasks, and ends once those that it has have ended.
+
+        Raises:
+            NotFoundError: there is no such workflow in this workspace.
+            ContendedError: a transaction that adds tasks has not ended: try again.
+        """
+        return await workflows.seal(
+            self._database, self._transport, known_id(workflow_id), workspace=self._workspace,
+            actor=self._actor or "client",
+        )  # fmt: skip
+
     async def resume_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
         """Resume a workflow; one that is not paused stays as it is. Errors are those of `pause_workflow`."""
         return await self._change_workflow(workflows.resume, workflow_id, reason)

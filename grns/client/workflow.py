@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from grns.client.arguments import SubmissionReader, checked_timeout
 from grns.errors import InvalidInputError, WaitTimeoutError
@@ -22,8 +22,28 @@ if TYPE_CHECKING:
     from grns.client.client import Client
     from grns.client.handle import TaskHandle
     from grns.tasks.submit import Prepared
+    from grns.worker.handler import Handler
 
+PayloadT = TypeVar("PayloadT")
+ResultT = TypeVar("ResultT")
 _FIRST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.05, 1.0
+
+
+# A last task of a batch: its handler, or the arguments of `Client.submit`.
+LastTask: TypeAlias = "Handler[Any, Any] | Mapping[str, Any] | None"
+
+
+@contextmanager
+def left_open(workflow_id: str) -> Iterator[None]:
+    """Add to an error of a batch's block what becomes of the batch."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(
+            f"batch {workflow_id} stays open: add the rest of its tasks, or end it with `grns workflow seal"
+            f" {workflow_id}` or `grns workflow cancel {workflow_id}`"
+        )
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +99,52 @@ class WorkflowHandle:
                 return state
         raise WaitTimeoutError(f"workflow {self.id} has not ended within {seconds} s")
 
+    @overload
+    async def submit(
+        self, task: Handler[PayloadT, ResultT], payload: PayloadT | None = None, **options: Any
+    ) -> TaskHandle[ResultT]: ...
+    @overload
+    async def submit(self, task: str, payload: Any = None, **options: Any) -> TaskHandle[Any]: ...
+
+    async def submit(
+        self, task: Any, payload: Any = None, *, connection: Any = None, **options: Any
+    ) -> TaskHandle[Any]:
+        """Add a task to the workflow, which is open.
+
+        Args:
+            task, payload, connection, options: as in `Client.submit`, and `name`, its name in the workflow.
+
+        Raises:
+            InvalidInputError: an argument is invalid; nothing was created.
+            ConflictError: the workflow is sealed; nothing was created.
+            NotFoundError: there is no such workflow in this workspace.
+            UnavailableError: Postgres cannot be reached; nothing was created.
+            OutcomeUnknownError: the task may exist; submit again with the same idempotency key.
+        """
+        fields = {"task": task, "payload": payload, **options}
+        (handle,) = await self.submit_many([fields], connection=connection)
+        return handle
+
+    async def submit_many(
+        self, submissions: Iterable[Mapping[str, Any]], *, connection: Any = None
+    ) -> list[TaskHandle[Any]]:
+        """Add up to 10,000 tasks to the workflow, which is open: all or none.
+
+        Args:
+            submissions: mappings with the arguments of `submit`.
+            connection: as in `submit`.
+
+        Raises:
+            InvalidInputError, ConflictError, NotFoundError, UnavailableError, OutcomeUnknownError: as of
+                `submit`.
+        """
+        plan, handlers = extension(self._client._reader, self.id, submissions)
+        return await self._client._submit_workflow(plan, handlers, connection)
+
+    async def seal(self) -> WorkflowState:
+        """Seal the workflow: see `grns.Client.seal_workflow`."""
+        return await self._client.seal_workflow(self.id)
+
     async def pause(self, *, reason: str | None = None) -> WorkflowState:
         """Pause the workflow: see `grns.Client.pause_workflow`."""
         return await self._client.pause_workflow(self.id, reason=reason)
@@ -96,7 +162,30 @@ class WorkflowHandle:
         return await self._client.redrive_workflow(self.id, reason=reason)
 
 
-class WorkflowMethods:
+def extension(
+    reader: SubmissionReader, workflow_id: str, submissions: Iterable[Mapping[str, Any]]
+) -> tuple[PlannedWorkflow, list[Any]]:
+    """Return tasks that are added to an open workflow, checked, and their handlers, or names."""
+    tasks: list[Prepared] = []
+    names: dict[str, str] = {}
+    handlers: list[Any] = []
+    for one in submissions:
+        fields = {"unique": None, **one}
+        name = fields.pop("name", None)
+        prepared = numbered_after(reader.prepare(fields), tasks[-1].id if tasks else "")
+        if name is not None:
+            names[prepared.id] = name
+        tasks.append(prepared)
+        handlers.append(fields.get("task"))
+    if not 1 <= len(tasks) <= MOST_TASKS:
+        raise InvalidInputError(
+            "bad_submission", f"add 1 to {MOST_TASKS:,} tasks at once, not {len(tasks):,}"
+        )
+    added = NewWorkflow(workflow_id, reader.workspace, "", names, extends=True)
+    return PlannedWorkflow(added, tasks), handlers
+
+
+class WorkflowBuilder:
     """Tasks that need each other, until they are submitted.
 
     Attributes:
@@ -104,16 +193,25 @@ class WorkflowMethods:
         name: its name.
     """
 
-    def __init__(self, reader: SubmissionReader, name: str, fail_after: Failures | None = None) -> None:
+    def __init__(
+        self,
+        reader: SubmissionReader,
+        name: str,
+        fail_after: Failures | None = None,
+        *,
+        is_open: bool = False,
+    ) -> None:
         check_escalation(fail_after, reader.limits)
         self.id = new_workflow_id()
         self._fail_after = fail_after
+        self._is_open = is_open
         self.name = name
         self._reader = reader
         self._prepared: dict[str, Prepared] = {}
         self._handlers: list[Any] = []
         self._last: set[str] = set()
         self._latest = ""
+        self._trace_id: str | None = None
         self._counts: Counter[str] = Counter()
 
     def task(
@@ -141,7 +239,10 @@ class WorkflowMethods:
         fields = {
             "task": task, "payload": payload, "needs": needs, "required": required, "unique": None, **options,
         }  # fmt: skip
+        if self._trace_id is not None:
+            fields.setdefault("trace_id", self._trace_id)
         prepared = numbered_after(self._reader.prepare(fields), self._latest)
+        self._trace_id = self._trace_id or prepared.trace_id
         task_type = prepared.submission.task_type
         self._counts[task_type] += 1
         count = self._counts[task_type]
@@ -165,12 +266,20 @@ class WorkflowMethods:
         """Add a last task, which runs when all others have ended."""
         return self._last_task("end", task, payload, options)
 
+    def add_last(self, **tasks: Any) -> None:
+        """Add last tasks by the names of the methods above: handlers, or arguments as mappings."""
+        for method, task in tasks.items():
+            if task is not None:
+                getattr(self, method)(**(task if isinstance(task, Mapping) else {"task": task}))
+
     def planned(self) -> PlannedWorkflow:
         """Return the workflow and its tasks. Raises InvalidInputError if it is empty."""
-        if len(self._prepared) == len(self._last):
+        if len(self._prepared) == len(self._last) and not self._is_open:
             raise InvalidInputError("bad_submission", "the workflow has no task")
         names = {one.id: name for name, one in self._prepared.items()}
-        workflow = NewWorkflow(self.id, self.name, names, self._last, self._fail_after)
+        workflow = NewWorkflow(
+            self.id, self._reader.workspace, self.name, names, self._last, self._fail_after, self._is_open
+        )
         return PlannedWorkflow(workflow, list(self._prepared.values()))
 
     def _last_task(
@@ -183,7 +292,7 @@ class WorkflowMethods:
         return added
 
 
-class Workflow(WorkflowMethods):
+class Workflow(WorkflowBuilder):
     """Tasks that need each other. `Client.workflow` makes one; `submit` creates all of them, or none.
 
     Attributes:
@@ -192,9 +301,15 @@ class Workflow(WorkflowMethods):
     """
 
     def __init__(
-        self, client: Client, reader: SubmissionReader, name: str, fail_after: Failures | None = None
+        self,
+        client: Client,
+        reader: SubmissionReader,
+        name: str,
+        fail_after: Failures | None = None,
+        *,
+        is_open: bool = False,
     ) -> None:
-        super().__init__(reader, name, fail_after)
+        super().__init__(reader, name, fail_after, is_open=is_open)
         self._client = client
 
     async def submit(self, *, connection: Any = None) -> WorkflowHandle:

@@ -201,12 +201,20 @@ class WorkflowEvent(Payload):
     workflow_id: TaskId
     name: str
     status: Literal["running", "succeeded", "failed", "cancelled"]
-    total: Annotated[int, Field(ge=1)]
+    total: Annotated[int, Field(ge=0)]
     succeeded: Annotated[int, Field(ge=0)] = 0
     failed: Annotated[int, Field(ge=0)] = 0
     escalation_task_id: TaskId | None = None
     actor: Actor | None = None
     reason: str | None = None
+
+
+class WorkflowExtended(Payload):
+    """Tasks were added to an open workflow."""
+
+    workflow_id: TaskId
+    name: str
+    added: Annotated[int, Field(ge=1)]
 
 
 class AgentEvent(Payload):
@@ -271,6 +279,8 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "evt.task.dead": TaskDead,
     "evt.task.cancelled": TaskCancelled,
     "evt.workflow.started": WorkflowEvent,
+    "evt.workflow.extended": WorkflowExtended,
+    "evt.workflow.sealed": WorkflowEvent,
     "evt.workflow.succeeded": WorkflowEvent,
     "evt.workflow.failed": WorkflowEvent,
     "evt.workflow.cancelled": WorkflowEvent,

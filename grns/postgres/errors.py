@@ -14,6 +14,7 @@ from grns.errors import (
     ContendedError,
     GrnsError,
     InvalidInputError,
+    NotFoundError,
     OutcomeUnknownError,
     UnavailableError,
     UnusableError,
@@ -30,6 +31,11 @@ _BROKEN_TRANSACTION = "25P02"
 # What functions of grns raise: the detail is the code of the error.
 _OURS = "grns: "
 _TAKEN = "23505"
+_BY_DETAIL: dict[str, type[GrnsError]] = {
+    "backlog_full": BacklogFullError,
+    "not_found": NotFoundError,
+    "workflow_sealed": ConflictError,
+}
 _LOGIN = ("28000", "28P01", "3D000", "42501")
 
 
@@ -58,13 +64,9 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
         return UnavailableError("the log has no room: is a janitor running (`grns daemon janitor`)?")
     if str(error).startswith(_OURS):
         message = str(error).removeprefix(_OURS)[:500]
-        if error.detail == "backlog_full":
-            return BacklogFullError(message)
-        return (
-            ConflictError(message)
-            if state == _TAKEN
-            else InvalidInputError(error.detail or "bad_input", message)
-        )
+        code = error.detail or "bad_input"
+        kind = ConflictError if state == _TAKEN else _BY_DETAIL.get(code)
+        return InvalidInputError(code, message) if kind is None else kind(message)
     if state.startswith(_DATA_CLASSES):
         return InvalidInputError("refused_by_database", str(error)[:500])
     if state in MISSING_SCHEMA:

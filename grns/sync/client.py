@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar, overload
 from uuid import UUID
 
-from grns.client.arguments import SubmissionReader
+from grns.client.arguments import SubmissionReader, known_id
 from grns.client.client import Client as AsyncClient
 from grns.client.handle import TaskHandle as AsyncTaskHandle
+from grns.client.workflow import LastTask, left_open
 from grns.errors import ConflictError, OutcomeUnknownError
 from grns.model.actor import check as check_actor
 from grns.model.submission import Failures, Need, Submission
@@ -26,7 +28,7 @@ from grns.sync.handle import SyncTaskHandle
 from grns.sync.limits import SyncTaskLimits
 from grns.sync.operator import SyncOperatorMethods
 from grns.sync.schedules import SyncSchedules
-from grns.sync.workflow import SyncWorkflow
+from grns.sync.workflow import SyncWorkflow, SyncWorkflowHandle
 from grns.tasks.submit import Submitted, submit_in_sync
 from grns.tasks.workflow_plan import PlannedWorkflow
 from grns.worker.handler import Handler
@@ -169,9 +171,33 @@ class SyncClient(SyncOperatorMethods):
         """Return a handle of a task that exists. Pass its handler to get the result in its type."""
         return SyncTaskHandle(task_id, False, "", self, task)
 
-    def workflow(self, name: str, *, fail_after: Failures | None = None) -> SyncWorkflow:
+    def workflow(
+        self, name: str, *, fail_after: Failures | None = None, is_open: bool = False
+    ) -> SyncWorkflow:
         """Return a new workflow, to which you add tasks: see `grns.Client.workflow`."""
-        return SyncWorkflow(self, self._reader, name, fail_after)
+        return SyncWorkflow(self, self._reader, name, fail_after, is_open=is_open)
+
+    def workflow_handle(self, workflow_id: str) -> SyncWorkflowHandle:
+        """Return a handle of a workflow that exists: see `grns.Client.workflow_handle`."""
+        return SyncWorkflowHandle(known_id(workflow_id), {}, self)
+
+    @contextmanager
+    def batch(
+        self,
+        name: str,
+        *,
+        on_success: LastTask = None,
+        on_failure: LastTask = None,
+        on_end: LastTask = None,
+        fail_after: Failures | None = None,
+    ) -> Iterator[SyncWorkflowHandle]:
+        """Create an open workflow, and seal it at the end of the block: see `grns.Client.batch`."""
+        flow = self.workflow(name, fail_after=fail_after, is_open=True)
+        flow.add_last(on_success=on_success, on_failure=on_failure, on_end=on_end)
+        batch = flow.submit()
+        with left_open(batch.id):
+            yield batch
+        batch.seal()
 
     def _submit_workflow(
         self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any

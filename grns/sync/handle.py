@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar
 from uuid import UUID
 
 from grns.client.client import Client as AsyncClient
 from grns.client.handle import TaskHandle as AsyncTaskHandle
-from grns.client.handle import no_attribute
+from grns.client.handle import check_get, no_attribute
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 from grns.worker.handler import Handler
@@ -63,8 +63,9 @@ class SyncTaskHandle(Generic[ResultT]):
         """Return the current status."""
         return self.get().status
 
-    def get(self) -> Task:
+    def get(self, **unknown: Never) -> Task:
         """Return the current state of the task."""
+        check_get(unknown)
         return self._client.get(self.id)
 
     def events(self) -> list[LogEvent]:

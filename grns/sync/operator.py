@@ -76,6 +76,10 @@ class SyncOperatorMethods:
         """Pause a workflow: see `grns.Client.pause_workflow`."""
         return self.ask(lambda client: client.pause_workflow(workflow_id, reason=reason))
 
+    def seal_workflow(self, workflow_id: str) -> WorkflowState:
+        """Seal an open workflow: see `grns.Client.seal_workflow`."""
+        return self.ask(lambda client: client.seal_workflow(workflow_id))
+
     def resume_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
         """Resume a workflow: see `grns.Client.resume_workflow`."""
         return self.ask(lambda client: client.resume_workflow(workflow_id, reason=reason))

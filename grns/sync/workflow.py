@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from grns.client.arguments import SubmissionReader
 from grns.client.client import Client as AsyncClient
-from grns.client.workflow import WorkflowHandle, WorkflowMethods
+from grns.client.workflow import WorkflowBuilder, WorkflowHandle, extension
 from grns.model.submission import Failures
 from grns.operations.service import Operation
 from grns.sync.handle import SyncTaskHandle
@@ -17,6 +17,10 @@ from grns.tasks.workflows import WorkflowState
 
 if TYPE_CHECKING:
     from grns.sync.client import SyncClient
+    from grns.worker.handler import Handler
+
+PayloadT = TypeVar("PayloadT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,32 @@ class SyncWorkflowHandle:
 
         return self._client.ask(ask)
 
+    @overload
+    def submit(
+        self, task: Handler[PayloadT, ResultT], payload: PayloadT | None = None, **options: Any
+    ) -> SyncTaskHandle[ResultT]: ...
+    @overload
+    def submit(self, task: str, payload: Any = None, **options: Any) -> SyncTaskHandle[Any]: ...
+
+    def submit(
+        self, task: Any, payload: Any = None, *, connection: Any = None, **options: Any
+    ) -> SyncTaskHandle[Any]:
+        """Add a task to the workflow, which is open: see `grns.WorkflowHandle.submit`."""
+        fields = {"task": task, "payload": payload, **options}
+        (handle,) = self.submit_many([fields], connection=connection)
+        return handle
+
+    def submit_many(
+        self, submissions: Iterable[Mapping[str, Any]], *, connection: Any = None
+    ) -> list[SyncTaskHandle[Any]]:
+        """Add tasks to the workflow, which is open, all or none: see `grns.WorkflowHandle.submit_many`."""
+        plan, handlers = extension(self._client._reader, self.id, submissions)
+        return self._client._submit_workflow(plan, handlers, connection)
+
+    def seal(self) -> WorkflowState:
+        """Seal the workflow: see `grns.Client.seal_workflow`."""
+        return self._client.seal_workflow(self.id)
+
     def pause(self, *, reason: str | None = None) -> WorkflowState:
         """Pause the workflow: see `grns.Client.pause_workflow`."""
         return self._client.pause_workflow(self.id, reason=reason)
@@ -61,7 +91,7 @@ class SyncWorkflowHandle:
         return self._client.redrive_workflow(self.id, reason=reason)
 
 
-class SyncWorkflow(WorkflowMethods):
+class SyncWorkflow(WorkflowBuilder):
     """Tasks that need each other: as `grns.Workflow`, with a `submit` without `await`.
 
     Example:
@@ -72,9 +102,15 @@ class SyncWorkflow(WorkflowMethods):
     """
 
     def __init__(
-        self, client: SyncClient, reader: SubmissionReader, name: str, fail_after: Failures | None = None
+        self,
+        client: SyncClient,
+        reader: SubmissionReader,
+        name: str,
+        fail_after: Failures | None = None,
+        *,
+        is_open: bool = False,
     ) -> None:
-        super().__init__(reader, name, fail_after)
+        super().__init__(reader, name, fail_after, is_open=is_open)
         self._client = client
 
     def submit(self, *, connection: Any = None) -> SyncWorkflowHandle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid4
 
-from grns.errors import ConflictError, InvalidInputError, NotFoundError
+from grns.errors import ConflictError
 from grns.model.json import Limits, dumps, jsonable
 from grns.nats import JetStream
 from grns.postgres import user_connection
@@ -40,15 +40,10 @@ async def send_signal(
     """
     text = dumps(jsonable(value), _LIMITS)
     arguments = (task_id, name, text, signal_id or uuid4(), workspace, actor, connection is not None)
-    try:
-        if connection is not None:
-            (row,) = await user_connection.fetch(connection, "send_signal", arguments)
-        else:
-            (row,) = await database.run("send_signal", *arguments)
-    except InvalidInputError as error:
-        if error.code == "not_found":
-            raise NotFoundError(f"there is no task {task_id} in workspace {workspace}") from error
-        raise
+    if connection is not None:
+        (row,) = await user_connection.fetch(connection, "send_signal", arguments)
+    else:
+        (row,) = await database.run("send_signal", *arguments)
     answer: str = row["answer"]
     if answer not in ("woken", "kept", "repeated"):
         raise ConflictError(f"task {task_id} takes no signal: it is {answer}")

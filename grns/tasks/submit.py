@@ -50,8 +50,12 @@ def prepare(submission: Submission, limits: Limits) -> Prepared:
 
 def _prepared(submission: Submission, payload: dict[str, Any], limits: Limits) -> Prepared:
     task_id = new_id(time.time_ns() // 1_000_000, getrandbits(80).to_bytes(10, "big"))
-    trace_id = submission.trace_id or f"{getrandbits(128):032x}"
-    return Prepared(task_id, submission, dumps(payload, limits), trace_id)
+    return Prepared(task_id, submission, dumps(payload, limits), submission.trace_id or new_trace_id())
+
+
+def new_trace_id() -> str:
+    """Return the id of a trace, in the form of OpenTelemetry."""
+    return f"{getrandbits(128):032x}"
 
 
 def numbered_after(prepared: Prepared, latest: str) -> Prepared:
@@ -142,13 +146,19 @@ def _none_if_unsaid(column: list[Any]) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class NewWorkflow:
-    """A workflow to create. `names` has the names of its tasks by id, `last` those that may need it."""
+    """A workflow to create, or to extend. `names` has the names of its tasks by id, `last` its last ones.
+
+    While it is open, tasks may be added to it.
+    """
 
     id: str
+    workspace: str
     name: str
     names: Mapping[str, str]
     last: Collection[str] = ()
     fail_after: Failures | None = None
+    is_open: bool = False
+    extends: bool = False
 
 
 def call(
@@ -176,11 +186,13 @@ def call(
         )
     text = f"[{','.join(_graph_task(one, workflow) for one in batch)}]"
     said = None if workflow is None else _workflow(workflow)
-    return "submit_graph", (text, batch[0].submission.workspace, actor, said)
+    workspace = batch[0].submission.workspace if workflow is None else workflow.workspace
+    return "submit_graph", (text, workspace, actor, said)
 
 
 def _workflow(workflow: NewWorkflow) -> str:
     fields: dict[str, Any] = {"id": workflow.id, "name": workflow.name}
+    fields |= {name: True for name in ("is_open", "extends") if getattr(workflow, name)}
     if workflow.fail_after is not None:
         fields["fail_after"] = workflow.fail_after.model_dump(mode="json", exclude_defaults=True)
     return json.dumps(fields)
@@ -191,9 +203,11 @@ def _graph_task(prepared: Prepared, workflow: NewWorkflow | None) -> str:
     fields = said.model_dump(
         mode="json", exclude={"payload", "workspace"}, exclude_none=True, exclude_defaults=True
     )
-    fields |= {"id": prepared.id, "trace_id": prepared.trace_id}
+    fields |= {"id": prepared.id}
+    if workflow is None or not workflow.extends:  # that of the workflow otherwise
+        fields |= {"trace_id": prepared.trace_id}
     if workflow is not None:
-        fields |= {"name": workflow.names[prepared.id], "is_last": prepared.id in workflow.last}
+        fields |= {"name": workflow.names.get(prepared.id), "is_last": prepared.id in workflow.last}
     return f'{json.dumps(fields)[:-1]},"payload":{prepared.payload}}}'
 
 

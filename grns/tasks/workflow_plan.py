@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from random import getrandbits
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
@@ -29,7 +29,7 @@ from grns.model.submission import (
     submission,
 )
 from grns.model.task import new_id
-from grns.tasks.submit import NewWorkflow, Prepared, numbered_after, prepare
+from grns.tasks.submit import NewWorkflow, Prepared, new_trace_id, numbered_after, prepare
 
 MOST_TASKS = 10_000
 
@@ -82,7 +82,25 @@ class WorkflowPlan(BaseModel):
 
     name: Name
     fail_after: Failures | None = None
+    is_open: bool = False
+    tasks: Annotated[list[WorkflowStep], Field(max_length=MOST_TASKS)]
+
+    @model_validator(mode="after")
+    def _has_tasks(self) -> WorkflowPlan:
+        if not self.tasks and not self.is_open:
+            raise ValueError("a workflow has at least one task, unless it is open")
+        return self
+
+
+class WorkflowExtension(BaseModel):
+    """Tasks to add to an open workflow, in any order. They may need tasks that exist by their ids."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     tasks: Annotated[list[WorkflowStep], Field(min_length=1, max_length=MOST_TASKS)]
+
+
+PlanT = TypeVar("PlanT", WorkflowPlan, WorkflowExtension)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +111,18 @@ class PlannedWorkflow:
     tasks: list[Prepared]
 
 
-def read_plan(fields: Any) -> WorkflowPlan:
+@overload
+def read_plan(fields: Any) -> WorkflowPlan: ...
+@overload
+def read_plan(fields: Any, model: type[PlanT]) -> PlanT: ...
+
+
+def read_plan(fields: Any, model: type[Any] = WorkflowPlan) -> Any:
     """Return a plan. Raises InvalidInputError: `bad_submission` names the wrong field."""
     if not isinstance(fields, dict):
         raise InvalidInputError("bad_submission", "a workflow is a JSON object with a name and tasks")
     try:
-        return WorkflowPlan.model_validate(fields)
+        return model.model_validate(fields)
     except ValidationError as error:
         raise InvalidInputError("bad_submission", first_problem(error)) from error
 
@@ -110,13 +134,32 @@ def planned(plan: WorkflowPlan, *, workspace: str, trace_id: str | None, limits:
         InvalidInputError: `dependency_cycle` names the tasks that need each other; `bad_submission` says what
             else is wrong.
     """
-    steps = _by_name(plan.tasks)
-    order = _in_order(steps)
     workflow_id = new_workflow_id()
+    check_escalation(plan.fail_after, limits)
+    tasks, names, last = _prepared(plan.tasks, workflow_id, workspace, trace_id or new_trace_id(), limits)
+    workflow = NewWorkflow(workflow_id, workspace, plan.name, names, last, plan.fail_after, plan.is_open)
+    return PlannedWorkflow(workflow, tasks)
+
+
+def planned_extension(
+    extension: WorkflowExtension, workflow_id: str, *, workspace: str, trace_id: str | None, limits: Limits
+) -> PlannedWorkflow:
+    """Check tasks that are added to an open workflow. Errors are those of `planned`."""
+    if any(step.on is not None for step in extension.tasks):
+        raise InvalidInputError("bad_submission", "on: last tasks are of a new workflow")
+    tasks, names, _ = _prepared(extension.tasks, workflow_id, workspace, trace_id, limits)
+    return PlannedWorkflow(NewWorkflow(workflow_id, workspace, "", names, extends=True), tasks)
+
+
+def _prepared(
+    steps: Sequence[WorkflowStep], workflow_id: str, workspace: str, trace_id: str | None, limits: Limits
+) -> tuple[list[Prepared], dict[str, str], set[str]]:
+    """Return the tasks in order, their names by id, and the ids of last ones."""
+    named = _by_name(steps)
     tasks: dict[str, Prepared] = {}
     latest = ""
-    for name in order:
-        step = steps[name]
+    for name in _in_order(named):
+        step = named[name]
         needs = [_need(one, tasks) for one in step.needs]
         if step.on is not None:
             needs.append(Need(task=workflow_id, outcome=step.on))
@@ -125,11 +168,8 @@ def planned(plan: WorkflowPlan, *, workspace: str, trace_id: str | None, limits:
         tasks[name] = numbered_after(prepare(wanted, limits), latest)
         latest = tasks[name].id
     names = {prepared.id: name for name, prepared in tasks.items()}
-    last = {tasks[name].id for name in order if steps[name].on is not None}
-    check_escalation(plan.fail_after, limits)
-    return PlannedWorkflow(
-        NewWorkflow(workflow_id, plan.name, names, last, plan.fail_after), list(tasks.values())
-    )
+    last = {tasks[name].id for name, step in named.items() if step.on is not None}
+    return list(tasks.values()), names, last
 
 
 def check_escalation(fail_after: Failures | None, limits: Limits) -> None:

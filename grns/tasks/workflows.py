@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -23,8 +23,10 @@ class WorkflowState:
 
     Of its `total` tasks, `open` have not ended, `succeeded` have, `failed` have failed, died or been
     cancelled, and `skipped` were not to be run, as on a branch for a failure that did not happen. Its last
-    tasks are not counted. While it is paused, or is to be cancelled, no task that waits for others is queued.
-    `escalation_task_id` is the task that was submitted because too many have failed.
+    tasks are not counted. Until it has a `sealed_at`, more tasks may be added to it. While it is paused, or
+    is to be cancelled, no task that waits for others is queued. `escalation_task_id` is the task that was
+    submitted because too many have failed. `failures` are the names of those that have failed, died or been
+    cancelled, at most 20; a list of workflows leaves it out.
     """
 
     id: str
@@ -39,6 +41,7 @@ class WorkflowState:
     trace_id: str
     created_at: datetime
     created_by: str | None
+    sealed_at: datetime | None
     ended_at: datetime | None
     version: int
     paused_at: datetime | None = None
@@ -46,6 +49,7 @@ class WorkflowState:
     pause_reason: str | None = None
     cancel_requested_at: datetime | None = None
     escalation_task_id: str | None = None
+    failures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,25 @@ async def resume(
 ) -> WorkflowState:
     """Resume a workflow; one that is not paused stays as it is. Errors are those of `pause`."""
     await change(database, workflow_id, "resume", workspace=workspace, actor=actor, reason=reason)
+    await transport.nudge(subjects.FOLLOW_NUDGE)
+    await transport.nudge(subjects.RELAY_NUDGE)
+    return await read(database, workflow_id, workspace=workspace)
+
+
+async def seal(
+    database: Database | Session,
+    transport: JetStream,
+    workflow_id: str,
+    *,
+    workspace: str,
+    actor: str,
+) -> WorkflowState:
+    """Seal an open workflow: it ends once its tasks have. One that is sealed stays as it is.
+
+    Raises:
+        NotFoundError: there is no such workflow.
+    """
+    await database.run("seal_workflow", workflow_id, workspace, actor)
     await transport.nudge(subjects.FOLLOW_NUDGE)
     await transport.nudge(subjects.RELAY_NUDGE)
     return await read(database, workflow_id, workspace=workspace)

@@ -19,6 +19,7 @@ from grns.worker.context import Context, Transaction
 from grns.worker.handler import Handler
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease
+from grns.worker.step_methods import async_only
 from grns.worker.steps import AttemptSteps, RecordedStep, StepStore
 
 PayloadT = TypeVar("PayloadT")
@@ -60,10 +61,12 @@ class LocalContext(Context):
         self._results = dict(results or {})
         self._signals = dict(signals or {})
 
+    @async_only
     async def results(self) -> dict[str, Any]:
         """Return the results that the test passed."""
         return dict(self._results)
 
+    @async_only
     async def step_transaction(
         self, name: str, function: Callable[..., Awaitable[Any]], /, *arguments: Any, **named: Any
     ) -> Any:
@@ -77,9 +80,11 @@ class LocalContext(Context):
 
         return await self.step(name, call)
 
+    @async_only
     async def sleep(self, duration: float | timedelta) -> None:
         """Return at once."""
 
+    @async_only
     async def wait_for_signal(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
         """Return the value that the test passed; WaitTimeoutError if it passed none, with a timeout."""
         if name in self._signals:
@@ -90,6 +95,7 @@ class LocalContext(Context):
             "no_signal", f"ctx.wait_for_signal({name!r}): pass signals={{{name!r}: …}} to grns.testing"
         )
 
+    @async_only
     async def fan_out(
         self, name: str, task: Any, payloads: Iterable[Any], /, **options: Any
     ) -> list[TaskHandle[Any]]:
@@ -101,6 +107,7 @@ class LocalContext(Context):
         handler = None if isinstance(task, str) else task
         return [self.client.handle(task_id, handler) for task_id in await self.step(name, submit)]
 
+    @async_only
     async def join(
         self, tasks: Sequence[TaskHandle[Any]], /, *, return_exceptions: bool = False
     ) -> list[Any]:
@@ -115,6 +122,7 @@ class LocalContext(Context):
                 found.append(error)
         return found
 
+    @async_only
     async def wait(
         self,
         tasks: Sequence[TaskHandle[Any]],
@@ -233,7 +241,7 @@ async def run(
     Example:
         result = await grns.testing.run(fetch_page, Page(url="https://example.org"))
     """
-    text = dumps(handler.signature.payload_text(payload), Limits())
+    text = dumps(handler.call_signature.payload_text(payload), Limits())
     claim = forged(handler.task_type, text, attempt, max_attempts or handler.max_attempts or 3)
     local = LocalContext(
         claim, connection=connection, client=client, results=results, steps=steps, signals=signals
@@ -254,7 +262,7 @@ async def run(
         runner.close()
         await runner.stop()
     value = local.result if local.finished is not None else json.loads(text)
-    adapter = handler.signature.result
+    adapter = handler.call_signature.result
     result: ResultT = value if adapter is None else adapter.validate_python(value)
     return result
 

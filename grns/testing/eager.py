@@ -105,7 +105,9 @@ class EagerClient(Client):
         for name in fields.keys() - {one.name for one in dataclasses.fields(Task)}:
             raise TypeError(f"a task has no {name!r}: pass fields of grns.Task, such as priority")
         if payload is not None:
-            wanted["payload"] = payload if isinstance(task, str) else task.signature.payload_text(payload)
+            wanted["payload"] = (
+                payload if isinstance(task, str) else task.call_signature.payload_text(payload)
+            )
         for found in self.tasks.values():
             if found.task_type == task_type and all(
                 getattr(found, name) == value for name, value in wanted.items()
@@ -170,6 +172,14 @@ class EagerClient(Client):
         """Resume a workflow."""
         await self._running(workflow_id, "resume")
         self._needs.workflows[workflow_id].resume()
+        await self._settle()
+        return await self.get_workflow(workflow_id)
+
+    async def seal_workflow(self, workflow_id: str) -> WorkflowState:
+        """Seal an open workflow, and run its last tasks."""
+        await self.get_workflow(workflow_id)
+        workflow = self._needs.workflows[workflow_id]
+        workflow.sealed_at = workflow.sealed_at or datetime.now(UTC)
         await self._settle()
         return await self.get_workflow(workflow_id)
 
@@ -240,8 +250,9 @@ class EagerClient(Client):
         for workflow, limit, state in found:
             if limit.action == "pause" and state.open:
                 workflow.pause("grns", "too many of its tasks have failed")
-            if limit.action == "cancel" and state.open:
+            if limit.action == "cancel" and state.status == "running":
                 workflow.cancel_requested_at = datetime.now(UTC)
+                workflow.sealed_at = workflow.sealed_at or workflow.cancel_requested_at
                 for task in [self.tasks[one] for one in workflow.members]:
                     if not task.is_terminal and task.status is not TaskStatus.RUNNING:
                         self._cancel(task.id)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
+from grns.errors import ConflictError, NotFoundError
 from grns.model.json import Limits
 from grns.model.submission import Escalation, Failures, Need, Outcome, submission
 from grns.model.task import Task, TaskStatus
@@ -24,6 +25,7 @@ class EagerWorkflow:
     members: list[str]
     created_at: datetime
     stopped_at: datetime | None = None
+    sealed_at: datetime | None = None
     paused_at: datetime | None = None
     paused_by: str | None = None
     pause_reason: str | None = None
@@ -56,9 +58,19 @@ class EagerNeeds:
             self._needs[prepared.id] = said.needs, said.required or len(said.needs)
 
     def add_workflow(self, workflow: NewWorkflow, batch: Iterable[Prepared]) -> None:
-        """Note the tasks of a workflow."""
+        """Note the tasks of a workflow, or those that are added to one."""
         members = [one.id for one in batch if one.id not in workflow.last]
-        self.workflows[workflow.id] = EagerWorkflow(workflow, members, datetime.now(UTC))
+        if not workflow.extends:
+            now = datetime.now(UTC)
+            sealed_at = None if workflow.is_open else now
+            self.workflows[workflow.id] = EagerWorkflow(workflow, members, now, sealed_at=sealed_at)
+            return
+        found = self.workflows.get(workflow.id)
+        if found is None:
+            raise NotFoundError(f"no workflow {workflow.id} was submitted to this client")
+        if found.sealed_at is not None:
+            raise ConflictError(f"workflow {workflow.id} is sealed: it takes no more tasks")
+        found.members += members
 
     def verdicts(self) -> dict[str, Verdict]:
         """Return what becomes of each task that waits for others, or was cancelled for them."""
@@ -120,14 +132,15 @@ class EagerNeeds:
     def _state(self, workflow_id: str, one: EagerWorkflow) -> WorkflowState:
         ends = [self._end(member) for member in one.members]
         failed = sum(_is_broken("success", end) for end in ends)
-        is_open = None in ends
+        is_open = None in ends or one.sealed_at is None
+        trace_id = self.tasks[one.members[0]].trace_id if one.members else ""
         broken: WorkflowStatus = "failed" if one.cancel_requested_at is None else "cancelled"
         return WorkflowState(
             id=workflow_id, workspace="default", name=one.new.name,
             status="running" if is_open else broken if failed else "succeeded",
             total=len(ends), open=ends.count(None), succeeded=ends.count("succeeded"), failed=failed,
-            skipped=ends.count("skipped"), trace_id=self.tasks[one.members[0]].trace_id,
-            created_at=one.created_at, created_by=None,
+            skipped=ends.count("skipped"), trace_id=trace_id,
+            created_at=one.created_at, created_by=None, sealed_at=one.sealed_at,
             ended_at=None if is_open else datetime.now(UTC), version=1 if is_open else 2,
             paused_at=one.paused_at if is_open else None, paused_by=one.paused_by if is_open else None,
             pause_reason=one.pause_reason if is_open else None, cancel_requested_at=one.cancel_requested_at,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,7 +18,7 @@ from grns.postgres.database import Connection, Database, run
 from grns.telemetry import failpoint
 from grns.worker.finishes import Finish, finish_in
 from grns.worker.leases import Lease
-from grns.worker.step_methods import StepMethods, check_async
+from grns.worker.step_methods import StepMethods, async_only, check_async
 from grns.worker.steps import AttemptSteps
 
 if TYPE_CHECKING:
@@ -226,7 +226,8 @@ class Context(StepMethods):
             raise InvalidInputError("no_client", "pass a client to testing.context(client=...)")
         return self._client
 
-    def results(self) -> Coroutine[Any, Any, dict[str, Any]]:
+    @async_only
+    async def results(self) -> dict[str, Any]:
         """Return the results of the tasks that this one needs, in an `async def` handler.
 
         Only of those that have succeeded, by name, in the order in which they were submitted.
@@ -237,10 +238,6 @@ class Context(StepMethods):
         Example:
             pages = (await ctx.results()).values()
         """
-        check_async("ctx.results()", "write `await ctx.results()` in one")
-        return self._read_results()
-
-    async def _read_results(self) -> dict[str, Any]:
         rows = await self._database.run("read_results", self.id, self.workspace)
         return {row["name"]: loads_stored(row["result"]) for row in rows}
 

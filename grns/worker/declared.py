@@ -39,7 +39,7 @@ class DeclaredSchedule:
         return schedule_spec(
             task_type=self.handler.task_type,
             agent_type=agent_type,
-            payload=self.handler.signature.payload_text(self.payload),
+            payload=self.handler.call_signature.payload_text(self.payload),
             **(self.fields | {"name": self.fields["name"] or f"{agent_type}-{self.handler.task_type}"}),
         )
 
@@ -68,7 +68,7 @@ class DeclaredLimit:
     def __post_init__(self) -> None:
         """Raise `InvalidInputError` if it cannot be a limit."""
         spec = limit_spec(agent_type="worker", **self.fields)
-        if (field := self.handler.signature.lacks(spec.key)) is not None:
+        if (field := self.handler.call_signature.lacks(spec.key)) is not None:
             raise InvalidInputError(
                 "bad_limit", f"key: the payload of {self.handler.task_type} has no field {field}"
             )

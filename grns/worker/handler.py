@@ -36,6 +36,8 @@ _ELSEWHERE = {
     "retry": "raise grns.Retry(after=…) in the handler",
     "s": "client.submit({}, payload) for each task",
     "si": "client.submit({}, payload) for each task",
+    "signature": "client.submit({}, payload) for each task",
+    "subtask": "client.submit({}, payload) for each task",
     "delay_on_commit": "grns.integrations.django.submit({}, payload)",
     "apply": "{}(payload), or grns.testing.eager()",
     "AsyncResult": "client.handle(id, {})",
@@ -157,9 +159,9 @@ class Handler(Generic[PayloadT, ResultT]):
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004  # of an object, whose class may define it
         )
-        self.signature = Signature(function)
+        self.call_signature = Signature(function)
         self.unique = settings.unique
-        if self.unique is not None and (field := self.signature.lacks(self.unique.key)) is not None:
+        if self.unique is not None and (field := self.call_signature.lacks(self.unique.key)) is not None:
             raise InvalidInputError("bad_handler", f"unique: the payload of {task_type} has no field {field}")
         self._settings = settings
         self.settle()

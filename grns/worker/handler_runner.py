@@ -145,7 +145,7 @@ class HandlerRunner:
         return self._text(handler, await self._bounded(handler, context, payload, lease), context)
 
     async def _bounded(self, handler: AnyHandler, context: Context, payload: Any, lease: Lease) -> Any:
-        signature = handler.signature
+        signature = handler.call_signature
         with lease.bounded(handler.timeout_seconds):
             if self._has_hooks:
                 for pool in handler.pool.lineage():
@@ -162,7 +162,7 @@ class HandlerRunner:
         raised: BaseException
         async with AsyncExitStack() as resources:
             try:
-                arguments |= await handler.signature.resolve(context, resources)
+                arguments |= await handler.call_signature.resolve(context, resources)
                 return await self._invoke(handler, arguments, lease)
             except BaseException as error:
                 raised = error
@@ -212,7 +212,7 @@ class HandlerRunner:
             raise
 
     def _payload(self, handler: AnyHandler, claim: Claim) -> Any:
-        signature = handler.signature
+        signature = handler.call_signature
         if not signature.takes_payload:
             return None
         payload = loads_stored(claim.payload)
@@ -232,7 +232,7 @@ class HandlerRunner:
                 " pass it to tx.complete(...)",
             )
         try:
-            if (adapter := handler.signature.result) is not None:
+            if (adapter := handler.call_signature.result) is not None:
                 result = _dumped(adapter, result)
             return dumps(jsonable(result), self._result_limits)
         except ValidationError as error:
@@ -287,6 +287,8 @@ def is_final(error: BaseException, handler: AnyHandler) -> bool:
     """Return whether an exception ends the task as `failed`: another attempt would not help."""
     if isinstance(error, TaskSignal):
         return isinstance(error, Fail)
+    if isinstance(error, InvalidInputError) and error.code == "bad_handler":
+        return True  # the handler's code is wrong
     is_retryable = handler.retryable is None or isinstance(error, handler.retryable)
     return isinstance(error, handler.non_retryable) or not is_retryable
 

@@ -138,7 +138,7 @@ class Signature:
         """Return a payload as its handler will get it, as a JSON value.
 
         Raises:
-            InvalidInputError: `bad_submission` names the field that does not fit.
+            InvalidInputError: `bad_payload` names the field that does not fit.
         """
         value = {} if value is None else value
         if self.payload is None:
@@ -152,7 +152,7 @@ class Signature:
             problem = first_problem(error)
         except PydanticSerializationError as error:
             problem = f"document: {error}"
-        raise InvalidInputError("bad_submission", f"payload.{problem}")
+        raise InvalidInputError("bad_payload", f"payload.{problem}")
 
     def arguments(self, context: Context, payload: Any) -> dict[str, Any]:
         """Return the arguments that need no resolving."""

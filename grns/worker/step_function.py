@@ -12,8 +12,13 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 
 async def call_step(function: Callable[..., Any], arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     """Call a function, in a thread if it is a plain one."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  # of an object, whose class may define it
+    is_async = getattr(function, "is_async", False)  # handlers, and methods of the context, say so
+    if (
+        is_async
+        or inspect.iscoroutinefunction(function)
+        or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004  # of an object, whose class may define it
+        )
     ):
         return await function(*arguments, **named)
     value = await asyncio.to_thread(function, *arguments, **named)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, overload
 
 from grns.errors import (
@@ -47,6 +47,19 @@ def check_async(name: str, instead: str) -> None:
         raise InvalidInputError("bad_handler", f"{name} is for `async def` handlers: {instead}") from None
 
 
+def async_only(method: Callable[P, Coroutine[Any, Any, StepT]]) -> Callable[P, Coroutine[Any, Any, StepT]]:
+    """Let a method raise when a plain handler calls it, which would otherwise get a coroutine."""
+    name = f"ctx.{method.__name__}()"
+
+    @wraps(method)
+    def checked(*arguments: P.args, **named: P.kwargs) -> Coroutine[Any, Any, StepT]:
+        check_async(name, f"write `await {name}` in one")
+        return method(*arguments, **named)
+
+    checked.is_async = True  # type: ignore[attr-defined]  # for what calls it, such as `ctx.step`
+    return checked
+
+
 class StepMethods:
     """The part of a `Context` that records what its handler has done."""
 
@@ -70,6 +83,7 @@ class StepMethods:
         self, name: str, function: Callable[P, StepT], /, *arguments: P.args, **named: P.kwargs
     ) -> StepT: ...
 
+    @async_only
     async def step(self, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """Run a function once: its value is recorded, and later attempts of the task get that value.
 
@@ -94,6 +108,7 @@ class StepMethods:
         """
         return await self._own_steps("ctx.step()").run(name, function, arguments, named)
 
+    @async_only
     async def step_transaction(
         self, name: str, function: Callable[Concatenate[Connection, P], Awaitable[StepT]], /,
         *arguments: P.args, **named: P.kwargs,
@@ -127,6 +142,7 @@ class StepMethods:
         answer: StepT = value if adapter is None else adapter.validate_python(value)
         return answer
 
+    @async_only
     async def sleep(self, duration: float | timedelta) -> None:
         """Sleep, and give the slot to other tasks: the attempt ends here and does not count.
 
@@ -149,6 +165,7 @@ class StepMethods:
             raise InvalidInputError("bad_handler", f"sleep for seconds or a timedelta, not {duration!r}")
         await self._own_steps("ctx.sleep()").sleep(seconds)
 
+    @async_only
     async def wait_for_signal(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
         """Wait for a signal, and return its value. While there is none, the slot is free, as in `sleep`.
 
@@ -176,6 +193,7 @@ class StepMethods:
             )
         return await self._own_steps("ctx.wait_for_signal()").signal(name, seconds)
 
+    @async_only
     async def fan_out(
         self,
         name: str,
@@ -222,6 +240,7 @@ class StepMethods:
         handler = None if isinstance(task, str) else task
         return [client.handle(task_id, handler) for task_id in ids]
 
+    @async_only
     async def join(
         self, tasks: Sequence[TaskHandle[ResultT]], /, *, return_exceptions: bool = False
     ) -> list[ResultT]:
@@ -248,6 +267,7 @@ class StepMethods:
             await self._suspend(steps, place, found, left, None)
         return [await self._joined(one, found[one.id], return_exceptions) for one in tasks]
 
+    @async_only
     async def wait(
         self,
         tasks: Sequence[TaskHandle[ResultT]],
@@ -352,7 +372,6 @@ class StepMethods:
         return self._own_steps(name)
 
     def _own_steps(self, name: str) -> AttemptSteps:
-        check_async(name, f"write `await {name}` in one")
         if self._make_steps is None:
             raise InvalidInputError("no_steps", f"{name} needs a worker, or grns.testing")
         self._steps = self._steps or self._make_steps()

@@ -341,7 +341,7 @@ class AttemptSteps:
         found = self._recorded.get(place)
         if found is not None and found.kind != kind:
             raise InvalidInputError(
-                "bad_handler",
+                "step_changed",
                 f"the step {place!r} was recorded as a {found.kind}: give what is new another name",
             )
         return found

@@ -149,3 +149,25 @@ async def test_a_batch_with_needs_is_created_as_a_whole(local: httpx2.AsyncClien
 async def test_a_workflow_that_is_not_there_is_not_found(local: httpx2.AsyncClient) -> None:
     for path in (f"{WORKFLOWS}/wf-nothing", f"{WORKFLOWS}/wf-nothing/tasks"):
         assert problem_of(await local.get(path), 404) == "not_found"
+
+
+async def test_an_open_workflow_is_extended_and_sealed(local: httpx2.AsyncClient, shared: Database) -> None:
+    await begin_here(shared)
+    last = {"task_type": "noop", "on": "end", "name": "last"}
+    made = good(await local.post(WORKFLOWS, json={"name": "rows", "is_open": True, "tasks": [last]}), [201])
+    path = f"{WORKFLOWS}/{made['id']}"
+    rows = [{"name": "a", "task_type": "noop"}, {"name": "b", "task_type": "noop", "needs": ["a"]}]
+    added = good(await local.post(f"{path}/tasks", json={"tasks": rows}), [201])
+    assert set(added["tasks"]) == {"a", "b"}
+    assert problem_of(await local.post(f"{path}/tasks", json={"tasks": [last]}), 400) == "bad_submission"
+    assert problem_of(await local.post(f"{path}/tasks", json={"tasks": []}), 400) == "bad_submission"
+    assert good(await local.post(f"{path}/seal"))["sealed_at"] is not None
+    assert problem_of(await local.post(f"{path}/tasks", json={"tasks": rows}), 409) == "conflict"
+    missing = f"{WORKFLOWS}/wf-nothing"
+    assert problem_of(await local.post(f"{missing}/tasks", json={"tasks": rows}), 404) == "not_found"
+    assert problem_of(await local.post(f"{missing}/seal"), 404) == "not_found"
+    for name in ("a", "b"):
+        await follow(shared)
+        await finish(shared, await claim(shared, added["tasks"][name]), Verb.SUCCEED)
+    await follow(shared)
+    assert (good(await local.get(path))["status"], good(await local.get(path))["total"]) == ("succeeded", 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from grns.model.outcome import Verb
@@ -52,10 +53,25 @@ def test_workflow_with_an_escalation_shows_its_task(cli: Call, tmp_path: Path, u
 
     with_database(url, fail)
     task_id = cli("workflow", "show", made.json["id"], "-o", "json").json["escalation_task_id"]
-    assert task_id in cli("workflow", "show", made.json["id"]).out
+    shown = cli("workflow", "show", made.json["id"]).out
+    assert task_id in shown
+    assert re.search(r"^not succeeded +a$", shown, re.M)
     assert "call_a_human" in cli("task", "show", task_id).out
     wrong = plan | {"fail_after": {"count": 1, "then": call | {"agent_type": "two words"}}}
     assert "fail_after" in cli("workflow", "submit", json.dumps(wrong)).err
+
+
+def test_open_workflow_is_extended_and_sealed(cli: Call) -> None:
+    made = cli("workflow", "submit", json.dumps(PLAN | {"is_open": True}), "-o", "json")
+    assert made.code == 0, made.err
+    assert "sealed at" not in cli("workflow", "show", made.json["id"]).out
+    added = cli("workflow", "add", made.json["id"], '{"tasks": [{"task_type": "noop"}]}', "-o", "json")
+    assert (added.code, set(added.json["tasks"])) == (0, {"noop"})
+    assert cli("workflow", "seal", made.json["id"], "-o", "json").json["sealed_at"] is not None
+    assert "sealed at" in cli("workflow", "show", made.json["id"]).out
+    again = cli("workflow", "add", made.json["id"], '{"tasks": [{"task_type": "noop"}]}')
+    assert "is sealed: it takes no more tasks" in again.err
+    assert "tasks" in cli("workflow", "add", made.json["id"], '{"tasks": []}').err
 
 
 def test_workflow_is_paused_cancelled_and_redriven(cli: Call, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ async def test_result_of_a_task_that_ended_otherwise_raises_how(client: Client, 
     error = '{"class": "ValueError", "message": "no such page"}'
     await end(shared, failed.id, Verb.FAIL, error=error, error_class="ValueError")
     await end(shared, dead.id, Verb.RETRY, error=error, error_class="ValueError")
-    assert await cancelled.cancel() == "cancelled"
+    assert await cancelled.cancel(reason="sold out") == "cancelled"
     for handle, kind in (
         (failed, grns.TaskFailedError),
         (dead, grns.TaskDeadError),
@@ -100,6 +100,10 @@ async def test_result_of_a_task_that_ended_otherwise_raises_how(client: Client, 
     assert len({failed, dead, cancelled, failed}) == 3
     with pytest.raises(grns.TaskEndedError, match="is dead: ValueError: no such page"):
         await dead.result(timeout=5)
+    with pytest.raises(grns.TaskCancelledError, match=r"is cancelled: sold out$"):
+        await cancelled.result(timeout=5)
+    with pytest.raises(TypeError, match=r"write handle\.result\(timeout=…\)"):
+        await dead.get(timeout=5)  # type: ignore[arg-type]
     with pytest.raises(TimeoutError, match="has not ended within 0 s: it is queued"):
         await (await client.submit(fetch_page, Page(url="x"))).result(timeout=0)
     assert await dead.redrive() == "redriven"

@@ -113,6 +113,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         }
         for word, status in (
             ("started", "running"),
+            ("sealed", "running"),
             ("succeeded", "succeeded"),
             ("failed", "failed"),
             ("cancelled", "cancelled"),
@@ -124,6 +125,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             ("redriven", "failed"),
         )
     },
+    "evt.workflow.extended": {"workflow_id": "wf-1", "name": "report", "added": 2},
     "evt.task.snoozed": {
         "task_id": "t1",
         "agent_id": "worker-1",

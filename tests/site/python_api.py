@@ -131,11 +131,11 @@ def _signature(name: str, thing: Any) -> str:
     parameters = [
         re.sub(r": '([^']*)'", r": \1", re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>", "…", str(one)))
         for one in signature.parameters.values()
-        if one.name != "self"
+        if one.name != "self" and one.annotation != "Never"  # which only gives a better error
     ]
     returned = signature.return_annotation
     arrow = "" if returned is inspect.Signature.empty else f" -> {returned}"
-    prefix = "async " if inspect.iscoroutinefunction(thing) else ""
+    prefix = "async " if inspect.iscoroutinefunction(inspect.unwrap(thing)) else ""
     keyword = [one for one in signature.parameters.values() if one.kind is one.KEYWORD_ONLY]
     if keyword:
         names = [one for one in signature.parameters if one != "self"]

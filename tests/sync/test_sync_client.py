@@ -121,6 +121,13 @@ def test_workflow_and_schedule_without_await(client: sync.Client, shared: Databa
     assert run.cancel().filter.endswith(f"workflow:{run.id}")
     with pytest.raises(ConflictError, match="is being cancelled"):
         run.redrive()
+    with client.batch("rows", on_end={"task": handle, "payload": Page(url="x")}) as batch:
+        added = batch.submit(handle, Page(url="x"), name="row")
+        assert client.workflow_handle(batch.id).get().sealed_at is None
+        assert [one.id for one in batch.submit_many([{"task": handle, "payload": Page(url="x")}])] != [
+            added.id
+        ]
+    assert batch.seal().sealed_at is not None
     call = grns.Escalate(handle, Page(url="x"), priority=1)
     import_ = client.workflow("import", fail_after=grns.Failures(count=1, then=["pause", call]))
     import_.task("other", pool="worker")

@@ -55,6 +55,23 @@ async def test_a_workflow_runs_in_place() -> None:
         assert await run.tasks["last"].status() == "succeeded"
 
 
+async def test_batch_runs_in_place() -> None:
+    with testing.eager() as client:
+        async with client.batch("letters", on_success={"task": note}, on_failure=report) as batch:
+            word = await batch.submit(measure, {"word": "few"}, name="few")
+            assert await word.result() == 3
+            (last,) = [task for task in client.tasks.values() if task.task_type == "note"]
+            assert last.status == "waiting"
+            await batch.submit_many([{"task": measure, "payload": {"word": "a"}}])
+        assert (await batch.wait(timeout=0.1)).total == 2
+        assert [task.status for task in client.tasks.values() if task.task_type == "note"] == ["succeeded"]
+        assert [task.status for task in client.tasks.values() if task.task_type == "report"] == ["cancelled"]
+        with pytest.raises(ConflictError, match="is sealed"):
+            await batch.submit(measure, {"word": "late"})
+        with pytest.raises(NotFoundError):
+            await client.workflow_handle("wf-missing").submit(measure, {"word": "late"})
+
+
 async def test_failures_cancel_and_a_redrive_brings_back(monkeypatch: pytest.MonkeyPatch) -> None:
     with testing.eager() as client:
         flow = client.workflow("chain")

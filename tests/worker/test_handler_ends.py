@@ -291,7 +291,7 @@ def test_a_handler_may_retry_others_and_take_longer_than_its_pool_says() -> None
         grns.Pool("wrong", retryable=ValueError)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["delay", "apply_async", "kiq", "send"])
+@pytest.mark.parametrize("name", ["delay", "apply_async", "kiq", "send", "signature"])
 def test_the_words_of_other_frameworks_lead_to_submit(name: str) -> None:
     with pytest.raises(AttributeError, match=r"write client\.submit\(refuse, payload"):
         getattr(refuse, name)
@@ -331,6 +331,38 @@ async def test_results_are_not_for_plain_handlers() -> None:
     with pytest.raises(InvalidInputError, match="for `async def` handlers"):
         _never = await asyncio.to_thread(grns.Context.results, context)
     assert await body(context) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("step", ("pay", print)),
+        ("step_transaction", ("pay", print)),
+        ("sleep", (60,)),
+        ("wait_for_signal", ("paid",)),
+        ("fan_out", ("pages", "fetch", [])),
+        ("join", ([],)),
+        ("wait", ([],)),
+    ],
+)
+async def test_steps_in_a_plain_handler_fail_the_task_at_its_first_attempt(
+    name: str, arguments: tuple[Any, ...]
+) -> None:
+    pool = grns.Pool("plain", max_attempts=5)
+
+    @pool.task
+    def call(payload: dict[str, Any], ctx: grns.Context) -> None:
+        getattr(ctx, name)(*arguments)
+
+    with testing.eager() as client:
+        task = await (await client.submit(call, {})).get()
+    assert (task.status, task.attempt) == ("failed", 1)
+    assert f"ctx.{name}() is for `async def` handlers" in str(task.last_error)
+
+
+def test_the_delay_of_other_frameworks_is_called_after() -> None:
+    with pytest.raises(TypeError, match=r"grns.Retry has no 'countdown': write after=30"):
+        grns.Retry(countdown=30)  # type: ignore[arg-type]
 
 
 class Login(BaseModel):

@@ -159,6 +159,7 @@ async def test_workflow_that_a_user_cancels_does_not_escalate(shared: Database, 
     await run.redrive()
     await operated(shared)
     assert await escalated(shared) == []
+    assert "evt.workflow.threshold" not in [entry["kind"] for entry in await log_of(shared, run.id)]
 
 
 async def test_statement_that_is_rolled_back_escalates_when_it_is_repeated(

@@ -457,7 +457,7 @@ async def test_batch_with_needs_in_two_workspaces_is_refused(shared: Database) -
     prepared = [prepare(one, Limits()) for one in wanted]
     with pytest.raises(InvalidInputError, match="are in one workspace"):
         await Submissions(shared, batch_limit=10).submit_many(prepared)
-    both = NewWorkflow("wf-" + "0" * 26, "both", {one.id: one.id for one in prepared})
+    both = NewWorkflow("wf-" + "0" * 26, "default", "both", {one.id: one.id for one in prepared})
     with pytest.raises(InvalidInputError, match="one workspace"):
         await Submissions(shared, batch_limit=10).submit_workflow(prepared, both)
     assert len(await fetch(shared, "select from grns.tasks")) == 1

@@ -47,6 +47,12 @@ async def join(payload: dict[str, Any], ctx: grns.Context) -> None:
         await ctx.join(handles)
 
 
+@POOL.task
+async def wait_and_join(payload: dict[str, Any], ctx: grns.Context) -> None:
+    await ctx.wait([ctx.client.handle(task_id) for task_id in payload["first"]], count=1)
+    await ctx.join([ctx.client.handle(task_id) for task_id in payload["then"]])
+
+
 @pytest.fixture
 def attempts(shared: Database, client: Client) -> Iterator[Attempts]:
     ANSWERS.clear()
@@ -239,6 +245,25 @@ async def test_a_task_that_needs_not_all_is_in_no_cycle(attempts: Attempts, shar
     assert await attempts.run(one) == "succeeded"
     await follow(shared)
     assert await attempts.run(other) == "succeeded"
+
+
+async def test_a_join_is_not_woken_by_what_an_earlier_wait_left_over(
+    attempts: Attempts, shared: Database
+) -> None:
+    first, other, last = [
+        (await submit(shared, "offer", payload={"number": number})).id for number in range(3)
+    ]
+    task = await submit(shared, "wait_and_join", payload={"first": [first, other], "then": [last]})
+    assert await attempts.run(task.id) == "waiting"
+    await attempts.run(first)
+    await follow(shared)
+    assert await attempts.run(task.id) == "waiting"
+    await attempts.run(other)
+    await follow(shared)
+    assert await status(shared, task.id) == "waiting"
+    await attempts.run(last)
+    await follow(shared)
+    assert await attempts.run(task.id) == "succeeded"
 
 
 async def test_a_redriven_task_that_had_been_in_a_cycle_runs(attempts: Attempts, shared: Database) -> None:

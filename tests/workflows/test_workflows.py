@@ -56,6 +56,48 @@ async def test_a_workflow_runs_in_the_order_of_its_needs(shared: Database, clien
     assert kinds == ["evt.workflow.started", "evt.workflow.succeeded"]
 
 
+async def test_result_of_a_task_whose_need_failed_names_the_need(shared: Database, client: Client) -> None:
+    flow = client.workflow("report")
+    page = flow.task("noop", pool="worker", name="page")
+    report = flow.task("noop", pool="worker", name="report", needs=[page])
+    run = await flow.submit()
+    await end(shared, page.id, Verb.FAIL)
+    with pytest.raises(grns.TaskCancelledError, match=f"it needs {page.id}, which has not ended that way$"):
+        await run.tasks["report"].result(timeout=5)
+    assert (await run.get()).failures == ["page", "report"]
+    assert report.id == run.tasks["report"].id
+
+
+@pytest.mark.parametrize("way", ["client", "document", "sql"])
+async def test_tasks_of_a_workflow_have_one_trace(shared: Database, client: Client, way: str) -> None:
+    if way == "client":
+        flow = client.workflow("pair")
+        for _ in range(2):
+            flow.task("noop", pool="worker")
+        await flow.submit()
+    elif way == "document":
+        plan = planned(
+            read_plan({"name": "pair", "tasks": [{"task_type": "noop"}, {"name": "b", "task_type": "noop"}]}),
+            workspace="default",
+            trace_id=None,
+            limits=Limits(),
+        )
+        await Submissions(shared, batch_limit=2).submit_workflow(plan.tasks, plan.workflow)
+    else:
+        await fetch(
+            shared,
+            """select * from grns.submit_graph('[{"task_type": "noop"}, {"task_type": "noop"}]',
+                workflow => '{"name": "pair"}')""",
+        )
+    (row,) = await fetch(
+        shared,
+        "select count(*) as tasks, count(distinct t.trace_id) as traces,"
+        " bool_and(t.trace_id = k.trace_id) as same"
+        " from grns.tasks t cross join grns.workflows k",
+    )
+    assert (row["tasks"], row["traces"], row["same"]) == (2, 1, True)
+
+
 @pytest.mark.parametrize("way", ["client", "document", "sql"])
 async def test_tasks_of_one_millisecond_are_listed_in_the_order_of_their_submission(
     shared: Database, client: Client, way: str

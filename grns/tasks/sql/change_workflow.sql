@@ -14,6 +14,7 @@ changed as (
     set paused_at = case $3::text when 'pause' then coalesce(k.paused_at, now()) when 'redrive' then k.paused_at end,
         paused_by = case $3::text when 'pause' then $4::text when 'redrive' then k.paused_by end,
         pause_reason = case $3::text when 'pause' then $5::text when 'redrive' then k.pause_reason end,
+        sealed_at = case $3::text when 'cancel' then coalesce(k.sealed_at, now()) else k.sealed_at end,
         cancel_requested_at = case $3::text when 'cancel' then coalesce(k.cancel_requested_at, now())
             when 'redrive' then null else k.cancel_requested_at end,
         -- its failures were counted, or are not to be any more: what is redriven runs to its end
@@ -31,7 +32,7 @@ logged as (
         'evt.workflow.' || case $3::text when 'pause' then 'paused' when 'resume' then 'resumed'
             when 'cancel' then 'cancel_requested' else 'redriven' end,
         c.trace_id, $4::text,
-        json_build_object('workflow_id', c.id, 'name', c.name, 'status', c.status, 'total', c.total,
+        json_build_object('workflow_id', c.id, 'name', c.name, 'status', c.status, 'total', w.required,
             'succeeded', w.met, 'failed', w.broken, 'actor', $4::text, 'reason', $5::text)
     from changed c
     join grns.waits w on w.task_id = c.id

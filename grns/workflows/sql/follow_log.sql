@@ -41,6 +41,14 @@ touched as (
     union
     select s.id from held cross join unnest($12::text[]) as s (id)
 ),
+-- With a workflow, all tasks that were added to it: it is sealed only once these are counted.
+reached as (
+    select o.id from touched o
+    union
+    select e.needs
+    from touched o
+    cross join lateral (select e.needs from grns.needs e where e.task_id = o.id and e.ended_as = 'added' offset 0) as e
+),
 -- What is decided though no need of it turns: tasks that an operation has redriven or that were resumed, those of a workflow
 -- that was resumed or redriven, and what was left over.
 asked as (
@@ -62,18 +70,21 @@ asked as (
 ),
 ends as (
     select e.place, e.task_id, e.needs, e.outcome, e.ended_as as before, s.ended_as
-    from touched o
+    from reached o
     cross join lateral (
         select e.*, e.ctid as place from grns.needs e where e.needs = o.id offset 0
     ) as e
     left join lateral (select t.status, t.last_message_id from grns.tasks t where t.id = o.id offset 0) as t on true
     left join lateral (select w.ended_by, w.is_skipped from grns.waits w where w.task_id = o.id offset 0) as w on true
-    left join lateral (select k.status from grns.workflows k where k.id = o.id offset 0) as k on true
+    left join lateral (
+        select k.status, k.sealed_at from grns.workflows k where k.id = o.id offset 0
+    ) as k on true
     cross join lateral (
         select case
+            when e.task_id = o.id then case when k.sealed_at is not null then 'skipped' end
             when k.status <> 'running' then k.status
             when k.status is not null then null
-            when t.status is null then coalesce(e.ended_as, 'deleted')  -- what was counted stays so
+            when t.status is null then coalesce(nullif(e.ended_as, 'added'), 'deleted')  -- what was counted stays so
             when t.status = 'cancelled' and w.ended_by = t.last_message_id and w.is_skipped then 'skipped'
             when t.status in ('succeeded', 'failed', 'dead', 'cancelled') then t.status
         end as ended_as
@@ -93,6 +104,7 @@ sums as (
         count(*) filter (where u.ended_as is null) - count(*) filter (where u.before is null) as open,
         sum(grns.is_met(u.outcome, u.ended_as)::integer - grns.is_met(u.outcome, u.before)::integer) as met,
         sum(grns.is_broken(u.outcome, u.ended_as)::integer - grns.is_broken(u.outcome, u.before)::integer) as broken,
+        count(*) filter (where u.before = 'added') as added,
         min(u.needs) filter (where u.ended_as is not null and not grns.is_met(u.outcome, u.ended_as)) as why,
         bool_or(u.is_asked) as is_asked, bool_or(u.has_suspended) as has_suspended
     from (
@@ -105,6 +117,7 @@ sums as (
 counted as (
     update grns.waits w
     set open = w.open + s.open, met = w.met + s.met, broken = w.broken + s.broken,
+        required = w.required + s.added,
         ended_by = case when p.is_ended then gen_random_uuid() else w.ended_by end,
         is_skipped = case when p.is_ended then p.verdict = 'skipped' else w.is_skipped end
     from sums s
@@ -139,14 +152,14 @@ counted as (
         offset 0
     ) as p
     where w.ctid = p.place
-    returning w.task_id, w.open, w.met, w.broken, w.run_at, w.ended_by, s.why, p.verdict
+    returning w.task_id, w.open, w.met, w.broken, w.required, w.run_at, w.ended_by, s.why, p.verdict
 ),
 -- A workflow has ended when all of its tasks have, and goes on where one of them is redriven. Once, when as many have failed
 -- as it allows, it is stopped, and its escalation is submitted, unless it is being cancelled.
 ending as (
-    select k.id, k.place, s.status, k.status <> s.status as is_changed, c.met, c.broken, s.is_reached,
+    select k.id, k.place, s.status, k.status <> s.status as is_changed, c.met, c.broken, c.required as total, s.is_reached,
         s.is_reached and c.open > 0 as is_stopped,
-        s.is_reached and k.escalation is not null and k.cancel_requested_at is null as is_escalated
+        h.is_told, h.is_told and k.escalation is not null as is_escalated
     from counted c
     cross join lateral (
         select o.*, o.ctid as place from grns.workflows o where o.id = c.task_id offset 0
@@ -158,6 +171,7 @@ ending as (
                 or (c.met + c.broken >= k.fail_least and c.broken >= k.fail_share * (c.met + c.broken)))) is true
                 as is_reached
     ) as s
+    cross join lateral (select s.is_reached and k.cancel_requested_at is null as is_told) as h
     where k.status <> s.status or s.is_reached
 ),
 -- Not those that another session has locked, or has changed since: later.
@@ -178,12 +192,13 @@ ended as (
                 e.status = k.status as is_kept) as p),
         cancel_requested_at = case when e.is_stopped and k.fail_action = 'cancel' then coalesce(k.cancel_requested_at, now())
             when e.status in (k.status, 'cancelled') then k.cancel_requested_at end,
+        sealed_at = case when e.is_stopped and k.fail_action = 'cancel' then coalesce(k.sealed_at, now()) else k.sealed_at end,
         stopped_at = case when e.is_reached then now() else k.stopped_at end,
         escalation_task_id = case when e.is_escalated then grns.new_task_id() else k.escalation_task_id end,
         version = k.version + 1
     from ending e
     where k.ctid = e.place and k.id in (select l.id from kept l)
-    returning k.*, e.met, e.broken, e.is_changed, e.is_reached, e.is_stopped, e.is_escalated
+    returning k.*, e.total, e.met, e.broken, e.is_changed, e.is_told, e.is_stopped, e.is_escalated
 ),
 escalated as (
     select k.escalation_task_id as id, k.workspace, k.escalation ->> 'agent_type' as agent_type
@@ -283,7 +298,7 @@ logged as (
             'succeeded', k.met, 'failed', k.broken, 'escalation_task_id', case when k.is_escalated then k.escalation_task_id end)
     from ended k
     cross join lateral (
-        select 'threshold' as word where k.is_reached
+        select 'threshold' as word where k.is_told
         union all
         select case k.status when 'running' then 'reopened' else k.status end where k.is_changed
     ) as w

@@ -7,13 +7,14 @@ create table grns.needs (
     workspace text collate "C" not null,
     name      text,                               -- by which the task asks for the result; null: none
     outcome   text not null default 'success',
-    ended_as  text,                               -- null: not ended, or not seen yet
+    ended_as  text,                               -- null: not ended, or not seen yet; 'added': not counted yet
     primary key (task_id, needs),
     constraint needs_outcome check (outcome in ('success', 'failure', 'end')),
     constraint needs_ended_as
-        check (ended_as in ('succeeded', 'failed', 'dead', 'cancelled', 'skipped', 'deleted'))
+        check (ended_as in ('succeeded', 'failed', 'dead', 'cancelled', 'skipped', 'deleted', 'added'))
 ) with (fillfactor = 80);
 create index needs_needed on grns.needs (needs);
+create index needs_added on grns.needs (task_id) where ended_as = 'added';
 
 -- How far the needs of a task are met. Its counts are those of grns.needs, kept by the statement that writes these.
 create table grns.waits (
@@ -41,15 +42,16 @@ $$;
 -- Tasks that were submitted together. A workflow needs each of its tasks to succeed: its rows in grns.needs and grns.waits
 -- are those of a task, but for its last tasks, which need the workflow. The follower sets its status. While it is paused, no
 -- task of it is queued because its needs are met; once it is to be cancelled, such a task is ended instead.
+-- Until it is sealed, it needs itself, too, and tasks may be added to it: whoever adds some holds a share lock on its row.
 create table grns.workflows (
     id           text collate "C" primary key,
     workspace    text collate "C" not null,
     name         text collate "C" not null,
     status       text not null default 'running',
-    total        integer not null,
     trace_id     text not null,
     created_at   timestamptz not null default clock_timestamp(),
     created_by   text,
+    sealed_at    timestamptz,                     -- null: more tasks may be added
     ended_at     timestamptz,
     paused_at    timestamptz,
     paused_by    text,
@@ -71,7 +73,7 @@ create table grns.workflows (
         escalation is null or (grns.is_escalation(escalation) and trace_id ~ '^[!-~]{1,128}$')),
     constraint workflows_status check (
         case status when 'running' then ended_at is null
-            else status in ('succeeded', 'failed', 'cancelled') and ended_at is not null and paused_at is null end)
+            else status in ('succeeded', 'failed', 'cancelled') and num_nulls(sealed_at, ended_at) = 0 and paused_at is null end)
 ) with (fillfactor = 80);
 create index workflows_listed on grns.workflows (workspace, id);
 create index workflows_running on grns.workflows (id) where ended_at is null;
@@ -104,7 +106,7 @@ create function grns.is_met(outcome text, ended_as text) returns boolean languag
     select (case outcome
         when 'success' then ended_as = 'succeeded'
         when 'failure' then ended_as in ('failed', 'dead', 'cancelled')
-        else ended_as is not null
+        else ended_as <> 'added'
     end) is true
 $$;
 -- Whether a need has failed the task; otherwise there is nothing to be done, as on a branch that was not taken.
@@ -147,15 +149,44 @@ create function grns.waits_for_task(waiter text, target text) returns boolean la
     select exists (select from (select b.* from behind b limit 1000) as f where f.id = target and not f.is_first)
 $$;
 
+-- Whether one of some tasks needs a task or a workflow, itself or through others: it looks at 10,000 of them.
+create function grns.depend_on(ids text[], target text) returns boolean language sql stable as $$
+    with recursive behind (id) as (
+        select unnest(ids) collate "C"
+        union
+        select e.needs from behind b join grns.needs e on e.task_id = b.id and e.ended_as is null
+    )
+    select exists (select from (select b.* from behind b limit 10000) as f where f.id = target)
+$$;
+
+-- Locks a workflow to which tasks are added: until the transaction has ended it is neither sealed nor stopped.
+create function grns.lock_open_workflow(workflow_id text, workspace text) returns grns.workflows language plpgsql as $$
+#variable_conflict use_variable
+declare
+    found_one grns.workflows;
+begin
+    select k.* into found_one from grns.workflows k where k.id = workflow_id and k.workspace = workspace for share;
+    if not found then
+        raise exception 'grns: there is no workflow % in workspace %', workflow_id, workspace
+            using errcode = 'invalid_parameter_value', detail = 'not_found';
+    elsif found_one.sealed_at is not null then
+        raise exception 'grns: workflow % is sealed: it takes no more tasks', workflow_id
+            using errcode = 'invalid_parameter_value', detail = 'workflow_sealed';
+    end if;
+    return found_one;
+end
+$$;
+
 -- Creates tasks that need each other, or tasks that exist, all or none, in the caller's transaction. `tasks` is an array of
 -- objects: task_type, payload, agent_type, priority, delay_seconds, run_at, max_attempts, idempotency_key, trace_id,
 -- causation_id, as of grns.submit_task; `id` (null: a new one); `name`; `needs`, an array of {task, outcome, name}, where
 -- `task` is the name or the id of a task that stands before it, or the id of one that exists, and `outcome` success (default),
 -- failure or end; `required`, how many of the needs must be met (null: all). With a `workflow`, an object of name, id
--- and trace_id (null: new ones), they are its tasks, but for those with `is_last`, which may need the workflow. Its
+-- and trace_id (null: new ones; its tasks have that trace, too), they are its tasks, but for those with `is_last`, which may need the workflow. Its
 -- `fail_after`, an object of count, or of share and of_at_least (1), and `then`, says when it is stopped: `then` is cancel
 -- (default), pause or notify, or a task that is submitted then, an object of task_type, payload, agent_type, priority (0) and
--- max_attempts; or an array of both.
+-- max_attempts; or an array of both. With `is_open`, tasks may be added to the workflow until grns.seal_workflow: by another call
+-- with its `id` and `extends`.
 -- Returns a row for each task, in order; `created` is false where its idempotency key belongs to a task like it.
 -- What is refused has the SQLSTATE 22023, with `bad_submission`, `unknown_need`, `dependency_cycle` or a word of
 -- grns.check_payload as its detail.
@@ -175,6 +206,11 @@ declare
     attempts integer[]; keys text[]; traces text[]; causes uuid[]; times timestamptz[]; needy boolean[]; least integer[];
     existed boolean[]; last boolean[];
     flow_id constant text := coalesce(workflow ->> 'id', overlay(grns.new_task_id() placing 'wf' from 1));
+    flow_trace text := case when workflow is not null then coalesce(workflow ->> 'trace_id',
+        nullif(current_setting('grns.trace_id', true), ''), replace(gen_random_uuid()::text, '-', '')) end;
+    is_open constant boolean := coalesce((workflow ->> 'is_open')::boolean, false);
+    extends constant boolean := coalesce((workflow ->> 'extends')::boolean, false);
+    extended grns.workflows;
     fail_after constant jsonb := nullif(workflow -> 'fail_after', 'null');
     actions constant jsonb := case jsonb_typeof(fail_after -> 'then')
         when 'array' then fail_after -> 'then' when 'null' then '["cancel"]'
@@ -183,9 +219,15 @@ declare
     -- One entry for each need: the place of its task, the id that it needs, and the place of that, if it is in the graph.
     owners bigint[]; needed text[]; befores bigint[]; labels text[]; outcomes text[];
 begin
-    if jsonb_typeof(tasks) is distinct from 'array' or jsonb_array_length(tasks) not between 1 and 10000 then
+    if jsonb_typeof(tasks) is distinct from 'array' or jsonb_array_length(tasks) > 10000
+        or jsonb_array_length(tasks) = 0 and not is_open
+    then
         raise exception 'grns: a graph is an array of 1 to 10,000 tasks'
             using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    end if;
+    if extends then
+        extended := grns.lock_open_workflow(flow_id, workspace);
+        flow_trace := extended.trace_id;
     end if;
     select array_agg(t.id order by t.place), array_agg(t.name order by t.place),
         array_agg(t.task_type order by t.place), array_agg(coalesce(t.agent_type, 'worker') order by t.place),
@@ -193,7 +235,7 @@ begin
         array_agg(coalesce(t.payload, '{}') order by t.place),
         array_agg(coalesce(t.delay_seconds, 0) order by t.place), array_agg(t.max_attempts order by t.place),
         array_agg(t.idempotency_key order by t.place),
-        array_agg(coalesce(t.trace_id, nullif(current_setting('grns.trace_id', true), ''),
+        array_agg(coalesce(t.trace_id, flow_trace, nullif(current_setting('grns.trace_id', true), ''),
             replace(gen_random_uuid()::text, '-', '')) order by t.place),
         array_agg(coalesce(t.causation_id, nullif(current_setting('grns.causation_id', true), '')::uuid)
             order by t.place),
@@ -248,7 +290,9 @@ begin
                     left join unnest(owners) as n (owner) on n.owner = p.place
                     group by p.place, p.least) as r)
             then 'required is 1 up to the number of needs'
-        when workflow is not null and (workflow ->> 'name' ~ '^[ -~]{1,255}$' and flow_id ~ '^wf-[a-z0-9]{26}$') is not true
+        when extends and (true = any(last) or fail_after is not null or is_open)
+            then 'last tasks, fail_after and is_open are of a new workflow'
+        when workflow is not null and not extends and (workflow ->> 'name' ~ '^[ -~]{1,255}$' and flow_id ~ '^wf-[a-z0-9]{26}$') is not true
             then 'a workflow has a name of 1 to 255 printable ASCII characters'
         when workflow ->> 'trace_id' !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
         when fail_after is not null and not (
@@ -264,9 +308,11 @@ begin
         when escalation is not null and not grns.is_escalation(escalation)
             then 'fail_after: the task of `then` has a task_type, an agent_type, a priority of 0 to 3, max_attempts of 1 to 1000'
         when workflow is null and true = any(last) then 'only the tasks of a workflow can be its last ones'
-        when false <> all(last) then 'a workflow has tasks besides its last ones'
+        when false <> all(last) and not is_open then 'a workflow has tasks besides its last ones'
         when exists (select from unnest(owners, befores) as n (owner, before) where not last[n.owner] and last[n.before])
             or (select bool_or(n.needs = flow_id and not last[n.owner]) from unnest(owners, needed) as n (owner, needs))
+            or extends and grns.depend_on(array(select n.needs from unnest(needed, befores) as n (needs, before)
+                where n.before is null), flow_id)
             then 'the tasks of a workflow cannot need its last ones, nor itself'
     end;
     select format('task %s needs %s, which stands behind it', coalesce(names[n.owner], n.owner::text),
@@ -316,6 +362,7 @@ begin
     for answer in
         select * from grns.submit_tasks(ids, array[workspace], types, pools, ranks, payloads, delays, attempts, keys,
             traces, causes, actor, times, needy, true, bounded => true)
+        where ids is not null  -- of an open workflow that begins without tasks
     loop
         if answer.task_id is null then
             raise exception 'grns: idempotency_key % is taken by a task that this transaction cannot see',
@@ -343,11 +390,20 @@ begin
         as o (id, existed, least, run_at, delay, is_last, place) on o.place = n.owner
     where o.existed is not true
     group by o.place, o.id, o.least, o.run_at, o.delay, o.is_last;
-    if workflow is not null then
-        insert into grns.workflows (id, workspace, name, total, trace_id, created_by, fail_count, fail_share, fail_least,
+    if extends then
+        insert into grns.needs (task_id, needs, workspace, name, ended_as)
+        select flow_id, p.id, $2, coalesce(p.name, p.id), 'added'
+        from unnest(ids, names) as p (id, name)
+        order by p.id collate "C"
+        on conflict do nothing;  -- a task that the workflow has already
+        insert into grns.events (version, workspace, task_id, kind, trace_id, actor, payload)
+        select extended.version, extended.workspace, flow_id, 'evt.workflow.extended', extended.trace_id, actor,
+            json_build_object('workflow_id', flow_id, 'name', extended.name, 'added', cardinality(ids));
+    elsif workflow is not null then
+        insert into grns.workflows (id, workspace, name, sealed_at, trace_id, created_by, fail_count, fail_share, fail_least,
             fail_action, escalation)
-        select flow_id, $2, workflow ->> 'name', (select count(*) filter (where not l) from unnest(last) as l),
-            coalesce(workflow ->> 'trace_id', traces[1]), actor, f.count, f.share, coalesce(f.of_at_least, 1),
+        select flow_id, $2, workflow ->> 'name', case when not is_open then clock end,
+            coalesce(workflow ->> 'trace_id', traces[1], flow_trace), actor, f.count, f.share, coalesce(f.of_at_least, 1),
             case when fail_after is not null then
                 (select a.task #>> '{}' from jsonb_array_elements(actions) as a (task) where jsonb_typeof(a.task) = 'string')
             end,
@@ -356,13 +412,18 @@ begin
         insert into grns.needs (task_id, needs, workspace, name)
         select flow_id, p.id, $2, coalesce(p.name, p.id)
         from unnest(ids, names, last) as p (id, name, is_last)
-        where not p.is_last;
+        where not p.is_last
+        union all
+        select flow_id, flow_id, $2, null where is_open;
         insert into grns.waits (task_id, workspace, open, required)
-        select w.id, w.workspace, w.total, w.total from grns.workflows w where w.id = flow_id;
+        select flow_id, $2, c.total + is_open::integer, c.total
+        from (select count(*) filter (where not l) as total from unnest(last) as l) as c;
         insert into grns.events (version, workspace, task_id, kind, trace_id, actor, payload)
-        select 1, w.workspace, w.id, 'evt.workflow.started', w.trace_id, actor,
-            json_build_object('workflow_id', w.id, 'name', w.name, 'status', w.status, 'total', w.total)
-        from grns.workflows w where w.id = flow_id;
+        select 1, k.workspace, k.id, 'evt.workflow.started', k.trace_id, actor,
+            json_build_object('workflow_id', k.id, 'name', k.name, 'status', k.status, 'total', w.required)
+        from grns.workflows k
+        join grns.waits w on w.task_id = k.id
+        where k.id = flow_id;
     end if;
     return query
     select p.name, p.id, p.existed is not true, p.trace
@@ -370,5 +431,31 @@ begin
     join unnest(ids, existed) with ordinality as e (id, existed, place) using (place)
     cross join lateral (select o.name, o.id, e.existed, o.trace) as p
     order by place;
+end
+$$;
+
+-- Seals a workflow to which tasks could be added, for any language, inside the caller's own transaction: it ends once all of its
+-- tasks have. Answers whether it was open. What is refused has the SQLSTATE 22023, with `not_found` as its detail.
+create function grns.seal_workflow(workflow_id text, workspace text default 'default', actor text default null)
+returns boolean language plpgsql as $$
+#variable_conflict use_variable
+declare
+    sealed grns.workflows;
+begin
+    update grns.workflows k set sealed_at = clock_timestamp(), version = k.version + 1
+    where k.id = workflow_id and k.workspace = workspace and k.sealed_at is null
+    returning k.* into sealed;
+    if found then
+        insert into grns.events (version, workspace, task_id, kind, trace_id, actor, payload)
+        select sealed.version, sealed.workspace, sealed.id, 'evt.workflow.sealed', sealed.trace_id, actor,
+            json_build_object('workflow_id', sealed.id, 'name', sealed.name, 'status', sealed.status, 'total', w.required,
+                'succeeded', w.met, 'failed', w.broken, 'actor', actor)
+        from grns.waits w where w.task_id = sealed.id;
+        return true;
+    elsif not exists (select from grns.workflows k where k.id = workflow_id and k.workspace = workspace) then
+        raise exception 'grns: there is no workflow % in workspace %', workflow_id, workspace
+            using errcode = 'invalid_parameter_value', detail = 'not_found';
+    end if;
+    return false;
 end
 $$;

@@ -93,6 +93,10 @@ begin
     end if;
     if needed is not null then
         cause := 'tasks';
+        -- What is left over from an earlier wait for some of several would wake it. The follower takes them in this order.
+        perform from grns.needs e where e.task_id = id and e.ended_as is null order by e.needs for update;
+        delete from grns.needs e
+        where e.task_id = id and e.ended_as is null and e.name is null and e.needs <> all(needed);
         -- The follower counts what has ended: it reads the event below.
         insert into grns.needs as e (task_id, needs, workspace, outcome)
         select id, n.needs, workspace, 'end' from unnest(needed) as n (needs)
