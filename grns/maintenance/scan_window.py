@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-_RECENT_SECONDS = 60.0
+_RECENT_SECONDS = 15.0
 _EVERYWHERE_EVERY_SECONDS = 30.0
 
 

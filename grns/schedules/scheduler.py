@@ -24,6 +24,7 @@ from grns.tasks.submit import Prepared
 from grns.telemetry.service_signals import SchedulePaused, SchedulesDecided
 
 _BATCH = 50
+_LONGEST_PAUSE_SECONDS = 1.0  # a schedule may be created that is due before
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -37,7 +38,11 @@ class Scheduler(PeriodicService):
     tick_seconds: float = 0.5
 
     async def tick(self) -> float:
-        """Decide about one batch of schedules that are due."""
+        """Decide about one batch of schedules that are due; return the time until the next ones are."""
+        (row,) = await self.database.run("read_next_schedule")
+        seconds = _LONGEST_PAUSE_SECONDS if row["seconds"] is None else row["seconds"]
+        if seconds > 0:
+            return float(min(seconds, _LONGEST_PAUSE_SECONDS))
         decided: list[Decision] = []
         submitted: list[Prepared] = []
         paused: list[tuple[Schedule, str]] = []
@@ -50,7 +55,7 @@ class Scheduler(PeriodicService):
             lateness = max((one.now - one.schedule.next_at).total_seconds() for one in found)
             self.emit(SchedulesDecided(Counter[str](one.outcome for one in decided), lateness))
             await announce(self.transport, submitted)
-        return 0.0 if len(found) == _BATCH else self.tick_seconds
+        return 0.0 if decided else self.tick_seconds
 
     async def _decide(
         self, decided: list[Decision], submitted: list[Prepared], paused: list[tuple[Schedule, str]]

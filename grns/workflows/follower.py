@@ -23,7 +23,7 @@ from grns.telemetry.service_signals import FollowerBecameLeader, FollowerStandby
 _ENDS = [kind for kind, status in STATUS_AFTER.items() if status in TERMINAL]
 _MOST_NEEDS = 2000
 # Between two readings without a nudge: while tasks wait for others, and while none does.
-_BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.25
+_BUSY_SECONDS, _IDLE_SECONDS = 0.05, 1.0
 _ASK_SECONDS = 1.0  # from one request to workers to tell of ends to the next
 # The sweep: how often, and for how long something must have been left undone.
 _SWEEP_SECONDS, _SWEPT_ROWS = 60.0, 1000

@@ -89,7 +89,7 @@ def test_what_only_looks_takes_a_scope_to_look_and_nothing_else_does() -> None:
     looking = {route.name for route in CLOSED if route.method == "GET"}
     assert {route.name for route in CLOSED if route.needs == "read"} == looking - {"list_keys", "read_key"}
     assert {route.name for route in CLOSED if route.needs == "submit"} == {
-        "create_task", "create_tasks", "create_workflow", "put_schedule",
+        "create_task", "create_tasks", "create_workflow", "extend_workflow", "seal_workflow", "put_schedule",
     }  # fmt: skip
 
 
@@ -146,7 +146,7 @@ async def _theirs(database: Database) -> dict[str, str]:
     limit = limit_spec(name="theirs", agent_type="none", max_tasks=1)
     await put_limit(database, limit, workspace=THEIRS, actor=ACTOR)
     graph = '[{"task_type": "noop"}]'
-    await database.run("submit_graph", graph, THEIRS, ACTOR, '{"name": "theirs"}')
+    await database.run("submit_graph", graph, THEIRS, ACTOR, '{"name": "theirs", "is_open": true}')
     (workflow,) = await fetch(database, "select id from grns.workflows where workspace = $1", THEIRS)
     return {
         "workflow_id": workflow["id"], "schedule": "theirs", "limit": "theirs",

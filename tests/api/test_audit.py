@@ -34,6 +34,7 @@ FIRST = {
 # What tells of two things: a workflow and its task, or the operation on its tasks; a schedule and its task.
 TWOFOLD = {
     "create_workflow",
+    "extend_workflow",
     "cancel_workflow_tasks",
     "redrive_workflow_tasks",
     "run_schedule",
@@ -56,6 +57,7 @@ BODIES: dict[str, Any] = {
     "signal_task": {"name": "approved"},
     "edit_issue": {"state": "acknowledged"},
     "create_workflow": {"name": "two", "tasks": [{"task_type": "noop"}]},
+    "extend_workflow": {"tasks": [{"task_type": "noop"}]},
     "put_schedule": {"name": "daily", "cron": "0 9 * * *", "task_type": "noop", "agent_type": "worker"},
     "backfill_schedule": {"start": (_NOW - timedelta(days=1)).isoformat(), "end": _NOW.isoformat()},
     "prune_schedules": {},

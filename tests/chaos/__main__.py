@@ -23,7 +23,7 @@ from rich.table import Table
 from grns.maintenance.consistency import ConsistencyCheck
 from grns.postgres.database import Database
 from tests.chaos.checker import Checker, Report
-from tests.chaos.graphs import resume_all
+from tests.chaos.graphs import let_all_end
 from tests.chaos.limits import put_limits
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.schedules import pause_all, put_all
@@ -138,7 +138,7 @@ async def _drain(stage: Stage, console: Console) -> bool:
         stage.services.heal()
     await stage.dismiss("submitter", "operator")
     await pause_all(stage.postgres.url)
-    await resume_all(stage.postgres.url)
+    await let_all_end(stage.postgres.url)
     deadline = time.monotonic() + _DRAIN_SECONDS
     left: tuple[int, ...] = ()
     asked = _OPEN.format(more=f", {UNHEARD} as unheard" if stage.disks else "")

@@ -101,7 +101,7 @@ class Grapher:
             await asyncio.sleep(random.expovariate(self._per_second))
             if len(self._under_way) < _MOST_UNDER_WAY:
                 number += 1
-                way = random.choice((self._one_by_one, self._as_workflow, self._in_sql))
+                way = random.choice((self._one_by_one, self._as_workflow, self._as_batch, self._in_sql))
                 task = asyncio.create_task(self._submit(way, draw(number, self._old)))
                 self._under_way.add(task)
                 task.add_done_callback(self._under_way.discard)
@@ -112,7 +112,7 @@ class Grapher:
     ) -> None:
         ids = await way(graph)
         self._old.extend(ids)
-        if way == self._as_workflow and ids and random.random() < _CHANGED:
+        if graph[0].key in self._flows and ids and random.random() < _CHANGED:
             await self._change(self._flows[graph[0].key], ids)
         for task, task_id in zip(graph, ids, strict=False):
             needs = {ids[n] if isinstance(n, int) else n: outcome for n, outcome in task.needs.items()}
@@ -198,6 +198,46 @@ class Grapher:
 
         return await self._try(graph, make) or []
 
+    async def _as_batch(self, graph: list[GraphTask]) -> list[str]:
+        """Add the tasks to an open workflow, each once those that it needs are there, and seal it."""
+        flow = self._client.workflow(graph[0].key, is_open=True)
+        if not await self._ask(flow.submit()):
+            return []
+        run, ids = self._client.workflow_handle(flow.id), list[str]()
+        while part := self._next_part(graph, len(ids)):
+            made = await self._again(part, partial(self._add, run, part, ids))
+            if not made:
+                break
+            ids += made
+            await asyncio.sleep(random.choice((0.0, 0.0, 0.1)))
+        await self._ask(run.seal())  # or whoever ends the storm does
+        self._flows[graph[0].key] = flow.id
+        return ids
+
+    def _next_part(self, graph: list[GraphTask], done: int) -> list[GraphTask]:
+        """Return the next few tasks that need nothing but those before them."""
+        end = done + 1
+        most = random.randint(1, 4)
+        while end < len(graph) and end - done < most:
+            if any(isinstance(need, int) and need >= done for need in graph[end].needs):
+                break
+            end += 1
+        return graph[done:end]
+
+    async def _add(self, run: grns.WorkflowHandle, part: list[GraphTask], ids: list[str]) -> list[str]:
+        made = await run.submit_many(
+            {
+                "task": task.task_type, "payload": task.payload, "pool": task.agent_type,
+                "idempotency_key": task.key, "required": task.required, "name": task.key,
+                "needs": [
+                    grns.after(ids[need] if isinstance(need, int) else need, outcome)
+                    for need, outcome in task.needs.items()
+                ],
+            }
+            for task in part
+        )  # fmt: skip
+        return [one.id for one in made]
+
     async def _in_sql(self, graph: list[GraphTask]) -> list[str]:
         document = json.dumps([
             {
@@ -238,11 +278,13 @@ class Grapher:
         if random.random() < 0.5:
             await self._ask(self._client.redrive_workflow(workflow_id))
 
-    async def _ask(self, asked: Awaitable[Any]) -> None:
-        """Ask once; whoever ends the storm resumes what is paused still."""
+    async def _ask(self, asked: Awaitable[Any]) -> bool:
+        """Ask once; whoever ends the storm resumes what is paused still. Returns whether it was answered."""
         with suppress(GrnsError, TimeoutError):
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await asked
+                return True
+        return False
 
     async def _cancel(self, task_id: str) -> None:
         await asyncio.sleep(random.random() * 2)

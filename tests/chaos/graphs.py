@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NOWHERE = "nats://127.0.0.1:1"
 # Why the follower ends a task.
 BY_NEEDS = ("dependency", "skipped", "workflow_cancelled")
-_NEEDS = "select task_id, needs, outcome, ended_as from grns.needs"
+_NEEDS = "select task_id, needs, outcome, ended_as from grns.needs where task_id <> needs"
 _WAITS = "select task_id, open, met, broken, required from grns.waits"
 _WORKFLOWS = "select id, status from grns.workflows"
 _FAILURES = {"failed", "dead", "cancelled"}
@@ -29,8 +29,8 @@ _QUEUED = "evt.task.queued"
 _AFTER_NEEDS = ("needs_met", "admitted")
 
 
-async def resume_all(url: str) -> None:
-    """Resume workflows that are paused."""
+async def let_all_end(url: str) -> None:
+    """Resume workflows that are paused, and seal those that are open."""
     async with grns.connect(database_url=url, nats_url=_NOWHERE) as client:
         after: str | None = None
         while True:
@@ -39,6 +39,8 @@ async def resume_all(url: str) -> None:
                 if one.paused_at is not None:
                     with suppress(ConflictError):
                         await client.resume_workflow(one.id)
+                if one.sealed_at is None:
+                    await client.seal_workflow(one.id)
             after = page.next_cursor
             if after is None:
                 return
@@ -107,6 +109,8 @@ class Graphs:
             needs = self.needs[owner]
             yield from self._judge_counts(owner, wait, needs, tasks, log)
             if owner in self.workflows:
+                if wait.required != len(needs):
+                    yield f"{owner} has counted {wait.required} tasks, and has {len(needs)}"
                 said = ("failed", "cancelled") if wait.broken else ("succeeded",)
                 if self.workflows[owner] not in said:
                     yield f"{owner} is {self.workflows[owner]}, and its tasks say {said[0]}"

@@ -42,7 +42,7 @@ $$;
 -- Tasks that were submitted together. A workflow needs each of its tasks to succeed: its rows in grns.needs and grns.waits
 -- are those of a task, but for its last tasks, which need the workflow. The follower sets its status. While it is paused, no
 -- task of it is queued because its needs are met; once it is to be cancelled, such a task is ended instead.
--- Until it is sealed, it needs itself, too, and tasks may be added to it: whoever adds some holds a share lock on its row.
+-- Until it is sealed, it needs itself, too, and tasks may be added to it, under a share lock of its row.
 create table grns.workflows (
     id           text collate "C" primary key,
     workspace    text collate "C" not null,

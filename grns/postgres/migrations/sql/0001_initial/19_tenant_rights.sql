@@ -4,7 +4,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('events', 'select, insert'),
     ('needs', 'select, insert'),
     ('waits', 'select, insert'),
-    ('workflows', 'select, insert, update (paused_at, paused_by, pause_reason, cancel_requested_at, stopped_at, version)'),
+    ('workflows', 'select, insert, update (paused_at, paused_by, pause_reason, cancel_requested_at, sealed_at, stopped_at, version)'),
     ('dead_letters', 'select, update'),
     ('replays', 'select'),
     ('agents', 'select'),
