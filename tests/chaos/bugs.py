@@ -295,6 +295,16 @@ MUTANTS = (
         "tests/workflows/test_control.py::test_paused_workflow_queues_nothing_until_it_is_resumed",
     ),
     Mutant(
+        "an open workflow that is sealed before its tasks are counted", "tests", ("('succeeded', 0",),
+        (_sql("follow_log", "where e.task_id = o.id and e.ended_as = 'added' offset 0", "where false offset 0"),),
+        "tests/workflows/test_open_workflows.py::test_workflow_is_not_sealed_before_a_transaction_that_adds_to_it_has_ended",
+    ),
+    Mutant(
+        "an open workflow that is sealed while tasks are added", "tests", ("assert not True",),
+        (Edit(f"{_SCHEMA}/07_workflows.sql", "k.workspace = workspace for share", "k.workspace = workspace"),),
+        "tests/workflows/test_open_workflows.py::test_workflow_is_not_sealed_before_a_transaction_that_adds_to_it_has_ended",
+    ),
+    Mutant(
         "a task that is redriven before its needs", "tests", ("'queued', 'queued'",),
         (Edit("grns/operations/sql/redrive_batch.sql", "exists (select from grns.waits n where n.task_id = t.id) as", "false as"),),
         "tests/workflows/test_control.py::test_redriven_workflow_runs_in_the_order_of_its_needs",

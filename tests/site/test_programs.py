@@ -74,16 +74,20 @@ async def test_pools_with_resources_and_of_several_modules(bakery: Path, fleet: 
 async def test_workflows(fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path) -> None:
     written("workflows.md", tmp_path)
     fleet.start("server")
-    fleet.start("worker", "start", "words:pool", PYTHONPATH=str(tmp_path))
+    for pool in ("words:pool", "batch:pool"):
+        fleet.start("worker", "start", pool, PYTHONPATH=str(tmp_path))
     sys.path.insert(0, str(tmp_path))
     try:
         module, orders = importlib.import_module("words"), importlib.import_module("order")
-        after = importlib.import_module("after")
+        after, batch = importlib.import_module("after"), importlib.import_module("batch")
     finally:
         sys.path.remove(str(tmp_path))
     async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
         assert await asyncio.wait_for(module.count_letters(client), LIMIT_SECONDS) == 9
         await orders.order(client)
+        for rows, status in ((("a", "b"), "succeeded"), (("a", ""), "failed")):
+            (tmp_path / "rows.csv").write_text("sku,name\n" + "".join(f"{sku},x\n" for sku in rows))
+            assert await batch.read_file(client, str(tmp_path / "rows.csv")) == status
         measured = await client.submit(module.measure, {"word": "few"})
         published, called, cleaned = await after.follow_up(client, measured.id)
         await measured.wait(timeout=LIMIT_SECONDS)

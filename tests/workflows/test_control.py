@@ -359,3 +359,27 @@ async def test_filter_finds_the_tasks_of_a_workflow(client: Client) -> None:
     assert other.id in found
     assert not found & {first.id, second.id}
     assert [one.id for one in (await client.workflows("running", limit=1)).rows] == [run.id]
+
+
+async def test_branch_is_paused_cancelled_and_redriven_by_its_first_task(
+    shared: Database, client: Client
+) -> None:
+    flow = client.workflow("branches")
+    root = flow.task("noop", pool="worker", name="root")
+    first, other = (flow.task("noop", pool="worker", needs=[root]) for _ in range(2))
+    second = flow.task("noop", pool="worker", needs=[first])
+    await flow.submit()
+    assert await client.pause_task(first.id) == "paused"
+    await end(shared, root.id)
+    assert await statuses(shared, first.id, second.id, other.id) == ["waiting", "waiting", "queued"]
+    assert await client.resume_task(first.id) == "resumed"
+    await follow(shared)
+    assert await statuses(shared, first.id) == ["queued"]
+    assert await client.cancel(first.id) == "cancelled"
+    await follow(shared)
+    assert await statuses(shared, first.id, second.id, other.id) == ["cancelled", "cancelled", "queued"]
+    assert await client.redrive(first.id) == "redriven"
+    await follow(shared)
+    assert await statuses(shared, first.id, second.id) == ["queued", "waiting"]
+    await end(shared, first.id)
+    assert await statuses(shared, second.id) == ["queued"]
