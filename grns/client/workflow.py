@@ -40,8 +40,8 @@ def left_open(workflow_id: str) -> Iterator[None]:
         yield
     except BaseException as error:
         error.add_note(
-            f"batch {workflow_id} stays open: add the rest of its tasks, or end it with `grns workflow seal"
-            f" {workflow_id}` or `grns workflow cancel {workflow_id}`"
+            f"batch {workflow_id} was not sealed here: if it is open still, add the rest of its tasks, or end"
+            f" it with `grns workflow seal {workflow_id}` or `grns workflow cancel {workflow_id}`"
         )
         raise
 
@@ -116,7 +116,8 @@ class WorkflowHandle:
 
         Raises:
             InvalidInputError: an argument is invalid; nothing was created.
-            ConflictError: the workflow is sealed; nothing was created.
+            ConflictError: the workflow is sealed; nothing was created. With `connection`, this and the next
+                one are errors of its driver.
             NotFoundError: there is no such workflow in this workspace.
             UnavailableError: Postgres cannot be reached; nothing was created.
             OutcomeUnknownError: the task may exist; submit again with the same idempotency key.

@@ -95,7 +95,7 @@ class WorkflowMethods:
         batch = await flow.submit()
         with left_open(batch.id):
             yield batch
-        await batch.seal()
+            await batch.seal()
 
     async def _submit_workflow(
         self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any

@@ -63,7 +63,7 @@ def _from_server(error: asyncpg.PostgresError) -> GrnsError:
     if (state, error.schema_name, error.table_name, error.constraint_name) == _NO_PARTITION:
         return UnavailableError("the log has no room: is a janitor running (`grns daemon janitor`)?")
     if str(error).startswith(_OURS):
-        message = str(error).removeprefix(_OURS)[:500]
+        message = str(error.args[0]).removeprefix(_OURS)[:500]
         code = error.detail or "bad_input"
         kind = ConflictError if state == _TAKEN else _BY_DETAIL.get(code)
         return InvalidInputError(code, message) if kind is None else kind(message)

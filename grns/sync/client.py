@@ -197,7 +197,7 @@ class SyncClient(SyncOperatorMethods):
         batch = flow.submit()
         with left_open(batch.id):
             yield batch
-        batch.seal()
+            batch.seal()
 
     def _submit_workflow(
         self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any

@@ -224,7 +224,7 @@ def _need(one: StepNeed | str, tasks: dict[str, Prepared]) -> Need:
         return Need(task=said.task if known is None else known.id, outcome=said.outcome, name=said.name)
     except ValidationError as error:
         raise InvalidInputError(
-            "unknown_need", f"there is no task {said.task!r}, neither in the workflow nor by that id"
+            "unknown_need", f"there is no task {said.task!r}, neither in this document nor by that id"
         ) from error
 
 

@@ -207,7 +207,9 @@ class EagerClient(Client):
     ) -> list[TaskHandle[Any]]:
         for task in tasks:
             self._note(task)
-        self._needs.add_workflow(plan.workflow, plan.tasks)
+        known = {one.idempotency_key or one.id: one.id for one in self.tasks.values()}
+        keys = [(one.submission.idempotency_key or one.id, one.id) for one in plan.tasks]
+        self._needs.add_workflow(plan.workflow, [known.setdefault(key, task_id) for key, task_id in keys])
         return self._handles(await self._submit_part(plan.tasks), [{"task": task} for task in tasks])
 
     async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | ConflictError]:

@@ -57,9 +57,9 @@ class EagerNeeds:
         if said.needs:
             self._needs[prepared.id] = said.needs, said.required or len(said.needs)
 
-    def add_workflow(self, workflow: NewWorkflow, batch: Iterable[Prepared]) -> None:
+    def add_workflow(self, workflow: NewWorkflow, ids: Iterable[str]) -> None:
         """Note the tasks of a workflow, or those that are added to one."""
-        members = [one.id for one in batch if one.id not in workflow.last]
+        members = list(dict.fromkeys(one for one in ids if one not in workflow.last))
         if not workflow.extends:
             now = datetime.now(UTC)
             sealed_at = None if workflow.is_open else now
@@ -70,7 +70,7 @@ class EagerNeeds:
             raise NotFoundError(f"no workflow {workflow.id} was submitted to this client")
         if found.sealed_at is not None:
             raise ConflictError(f"workflow {workflow.id} is sealed: it takes no more tasks")
-        found.members += members
+        found.members += [one for one in members if one not in found.members]
 
     def verdicts(self) -> dict[str, Verdict]:
         """Return what becomes of each task that waits for others, or was cancelled for them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
@@ -12,7 +13,10 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 
 async def call_step(function: Callable[..., Any], arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     """Call a function, in a thread if it is a plain one."""
-    is_async = getattr(function, "is_async", False)  # handlers, and methods of the context, say so
+    inner = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    is_async = getattr(inner, "is_async", False)  # handlers, and methods of the context, say so
     if (
         is_async
         or inspect.iscoroutinefunction(function)

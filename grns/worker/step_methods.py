@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -24,7 +25,7 @@ from grns.model.json import loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.postgres.database import Connection, Database, Row, run
 from grns.worker.step_function import adapter_of
-from grns.worker.steps import LONGEST_WAIT_SECONDS, AttemptSteps, StepRecorder
+from grns.worker.steps import AttemptSteps, StepRecorder, bounded
 
 if TYPE_CHECKING:
     from grns.client.client import Client
@@ -47,6 +48,14 @@ def check_async(name: str, instead: str) -> None:
         raise InvalidInputError("bad_handler", f"{name} is for `async def` handlers: {instead}") from None
 
 
+def _mark(function: Callable[..., Any]) -> None:
+    """Let `iscoroutinefunction` be true of a function, for mocks of users."""
+    if hasattr(inspect, "markcoroutinefunction"):
+        inspect.markcoroutinefunction(function)
+    else:  # before Python 3.12, of which only asyncio asks
+        function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+
+
 def async_only(method: Callable[P, Coroutine[Any, Any, StepT]]) -> Callable[P, Coroutine[Any, Any, StepT]]:
     """Let a method raise when a plain handler calls it, which would otherwise get a coroutine."""
     name = f"ctx.{method.__name__}()"
@@ -57,6 +66,7 @@ def async_only(method: Callable[P, Coroutine[Any, Any, StepT]]) -> Callable[P, C
         return method(*arguments, **named)
 
     checked.is_async = True  # type: ignore[attr-defined]  # for what calls it, such as `ctx.step`
+    _mark(checked)
     return checked
 
 
@@ -299,13 +309,13 @@ class StepMethods:
         """
         steps = self._own_steps("ctx.wait()")
         seconds = None if timeout is None else seconds_of(timeout)
+        if seconds is not None:
+            seconds = bounded(seconds)
         most = len({one.id for one in tasks})
         least = most if count is None else count
-        if (
-            timeout is not None and (seconds is None or not 0 <= seconds <= LONGEST_WAIT_SECONDS)
-        ) or not 0 <= least <= most:
+        if (timeout is not None and seconds is None) or not 0 <= least <= most:
             raise InvalidInputError(
-                "bad_handler", "wait for a count of up to all of the tasks, and 0 seconds to 366 days"
+                "bad_handler", "wait for a count of up to all of the tasks, and seconds or a timedelta"
             )
         place = steps.waiting_place("wait")
         ended = await steps.ended(place)

@@ -168,6 +168,16 @@ class StepRecorder:
         self.steps._note(RecordedStep(self.place, self.kind, text))
 
 
+def bounded(seconds: float) -> float:
+    """Return a time to wait: 0 if it is negative, as until a time that has passed.
+
+    Raises InvalidInputError (`bad_handler`) if it is longer than 366 days.
+    """
+    if not seconds <= LONGEST_WAIT_SECONDS:
+        raise InvalidInputError("bad_handler", f"wait for up to 366 days, not {seconds} s")
+    return max(0.0, seconds)
+
+
 class AttemptSteps:
     """The steps of one attempt. They are read when the first one is asked for, unless there can be none."""
 
@@ -230,8 +240,7 @@ class AttemptSteps:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep. A long sleep ends the attempt, and the task waits: raises Suspended."""
-        if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
-            raise InvalidInputError("bad_handler", f"sleep 0 seconds to 366 days, not {seconds}")
+        seconds = bounded(seconds)
         place = self._place("sleep")
         found = await self._find(place, "sleep")
         if found is None and seconds <= _SHORT_SLEEP_SECONDS:
@@ -266,8 +275,7 @@ class AttemptSteps:
 
     async def signal(self, name: str, seconds: float | None) -> Any:
         """Return the value of a signal. Raises Suspended while there is none, and WaitTimeoutError."""
-        if seconds is not None and not 0 <= seconds <= LONGEST_WAIT_SECONDS:
-            raise InvalidInputError("bad_handler", f"wait for 0 seconds to 366 days, not {seconds}")
+        seconds = None if seconds is None else bounded(seconds)
         place = self._place(f"signal {name}")
         found = await self._find(place, "signal")
         if found is None:

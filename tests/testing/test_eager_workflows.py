@@ -72,6 +72,17 @@ async def test_batch_runs_in_place() -> None:
             await client.workflow_handle("wf-missing").submit(measure, {"word": "late"})
 
 
+async def test_known_key_is_counted_once() -> None:
+    with testing.eager() as client:
+        flow = client.workflow("letters", is_open=True, fail_after=grns.Failures(count=1))
+        run = await flow.submit()
+        for _ in range(2):
+            await run.submit(measure, {"word": "few"}, idempotency_key="few")
+        await run.seal()
+        state = await run.get()
+    assert (state.status, state.total, state.failed) == ("succeeded", 1, 0)
+
+
 async def test_failures_cancel_and_a_redrive_brings_back(monkeypatch: pytest.MonkeyPatch) -> None:
     with testing.eager() as client:
         flow = client.workflow("chain")

@@ -8,7 +8,9 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
+from unittest.mock import AsyncMock
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr, field_serializer
@@ -358,6 +360,18 @@ async def test_steps_in_a_plain_handler_fail_the_task_at_its_first_attempt(
         task = await (await client.submit(call, {})).get()
     assert (task.status, task.attempt) == ("failed", 1)
     assert f"ctx.{name}() is for `async def` handlers" in str(task.last_error)
+
+
+async def test_the_methods_of_a_context_are_coroutines_for_mocks_and_partials() -> None:
+    context = AsyncMock(spec=grns.Context)
+    await context.sleep(60)
+    pool = grns.Pool("partial")
+
+    @pool.task
+    async def call(payload: dict[str, Any], ctx: grns.Context) -> Any:
+        return await ctx.step("results", partial(ctx.results))
+
+    assert await testing.run(call, {}) == {}
 
 
 def test_the_delay_of_other_frameworks_is_called_after() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -221,7 +222,7 @@ async def test_steps_side_by_side(shared: Database) -> None:
         (lambda ctx: ctx.step("a#2", greet, "x"), "the name of a step is text"),
         (lambda ctx: ctx.step("a", lambda: object()), "the value of the step 'a' cannot be stored"),
         (lambda ctx: ctx.step("a", lambda: "x" * 300_000), "the value of the step 'a' cannot be stored"),
-        (lambda ctx: ctx.sleep(-1), "sleep 0 seconds to 366 days"),
+        (lambda ctx: ctx.sleep(1e10), "wait for up to 366 days"),
         (lambda ctx: ctx.sleep("1h"), "sleep for seconds or a timedelta"),
     ],
 )  # fmt: skip
@@ -358,6 +359,25 @@ async def test_a_step_cannot_wait(shared: Database) -> None:
         task = await submit(shared)
         assert await attempts.run(task.id) == "failed"
     assert "a step cannot wait" in (await row_of(shared, task.id))["last_error"]
+
+
+async def test_a_sleep_until_a_time_that_has_passed_is_over(shared: Database) -> None:
+    pool = grns.Pool("worker")
+
+    @pool.task("noop")
+    async def remind(payload: dict[str, Any], ctx: grns.Context) -> None:
+        await ctx.sleep(payload["due"] - time.time())
+
+    with attempts_of(pool, shared) as attempts:
+        task = await submit(shared, payload={"due": time.time() + 3})
+        assert await attempts.run(task.id) == "waiting"
+        await fetch(
+            shared, "update grns.tasks set payload = jsonb_build_object('due', 1) where id = $1", task.id
+        )
+        await fetch(shared, "update grns.steps set value = jsonb_build_object('until', 1)")
+        await fall_due(shared, task.id)
+        await shared.run("promote", 10, None)
+        assert await attempts.run(task.id) == "succeeded"
 
 
 async def test_a_step_that_has_become_another_kind_is_refused(attempts: Attempts, shared: Database) -> None:

@@ -2,10 +2,14 @@
 -- follower queues none of its tasks; once it is to be cancelled, the follower ends them instead. Answers with its status,
 -- whether it is to be cancelled, and whether it was changed; with nothing if there is none.
 -- $1 id, $2 workspace, $3 verb (pause, resume, cancel, redrive), $4 who asks, $5 reason
-with held as (
+with asked as materialized (  -- not overtaken by transactions that add tasks, one after another
+    select pg_advisory_xact_lock(grns.workflow_lock($1::text))
+),
+held as (
     select k.id, k.status, k.cancel_requested_at is not null and k.status = 'running' as is_ending,
         k.paused_at is not null as is_paused
-    from grns.workflows k
+    from asked
+    cross join grns.workflows k
     where k.id = $1 and k.workspace = $2
     for no key update of k
 ),
@@ -18,7 +22,7 @@ changed as (
         cancel_requested_at = case $3::text when 'cancel' then coalesce(k.cancel_requested_at, now())
             when 'redrive' then null else k.cancel_requested_at end,
         -- its failures were counted, or are not to be any more: what is redriven runs to its end
-        stopped_at = case when $3::text = 'redrive' and num_nonnulls(k.fail_count, k.fail_share) > 0 then coalesce(k.stopped_at, now())
+        stopped_at = case when $3::text = 'redrive' and k.sealed_at is not null and num_nonnulls(k.fail_count, k.fail_share) > 0 then coalesce(k.stopped_at, now())
             else k.stopped_at end,
         version = k.version + 1
     from held h

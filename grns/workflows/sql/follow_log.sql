@@ -90,7 +90,7 @@ ends as (
         end as ended_as
     ) as s
     where s.ended_as is distinct from e.ended_as
-    order by e.task_id, e.needs
+    order by e.task_id, e.needs = e.task_id, e.needs  -- the seal of a workflow after its tasks
     limit $11
 ),
 turned as (
@@ -154,7 +154,8 @@ counted as (
     where w.ctid = p.place
     returning w.task_id, w.open, w.met, w.broken, w.required, w.run_at, w.ended_by, s.why, p.verdict
 ),
--- A workflow has ended when all of its tasks have, and goes on where one of them is redriven. Once, when as many have failed
+-- A workflow has ended when all of its tasks have, and goes on where one of them is redriven. One that was open when it was
+-- to be cancelled has not succeeded, whatever its tasks have: they may be too few. Once, when as many have failed
 -- as it allows, it is stopped, and its escalation is submitted, unless it is being cancelled.
 ending as (
     select k.id, k.place, s.status, k.status <> s.status as is_changed, c.met, c.broken, c.required as total, s.is_reached,
@@ -165,7 +166,7 @@ ending as (
         select o.*, o.ctid as place from grns.workflows o where o.id = c.task_id offset 0
     ) as k
     cross join lateral (
-        select case when c.open > 0 then 'running' when c.broken = 0 then 'succeeded'
+        select case when c.open > 0 then 'running' when c.broken = 0 and k.sealed_at is distinct from k.cancel_requested_at then 'succeeded'
             when k.cancel_requested_at is not null then 'cancelled' else 'failed' end as status,
             (k.stopped_at is null and (c.broken >= k.fail_count
                 or (c.met + c.broken >= k.fail_least and c.broken >= k.fail_share * (c.met + c.broken)))) is true

@@ -139,12 +139,14 @@ create function grns.waits_for_task(waiter text, target text) returns boolean la
         union
         select e.needs, false
         from behind b
-        join grns.waits w on w.task_id = b.id and w.met + w.open <= w.required
-        join grns.needs e on e.task_id = b.id and e.ended_as is null
-        where exists (
+        join grns.waits w on w.task_id = b.id
+        join grns.needs e on e.task_id = b.id and (e.ended_as is null or e.ended_as = 'added')
+        -- an open workflow needs its seal, too
+        left join grns.needs s on s.task_id = b.id and s.needs = b.id and s.ended_as is null
+        where w.met + w.open <= w.required + num_nonnulls(s.needs) and (exists (
                 select from grns.tasks t
                 where t.id = b.id and t.status = 'waiting' and t.waits_for = 'tasks' and t.next_attempt_at is null)
-            or exists (select from grns.workflows k where k.id = b.id and k.ended_at is null)
+            or exists (select from grns.workflows k where k.id = b.id and k.ended_at is null))
     )
     select exists (select from (select b.* from behind b limit 1000) as f where f.id = target and not f.is_first)
 $$;
@@ -154,9 +156,14 @@ create function grns.depend_on(ids text[], target text) returns boolean language
     with recursive behind (id) as (
         select unnest(ids) collate "C"
         union
-        select e.needs from behind b join grns.needs e on e.task_id = b.id and e.ended_as is null
+        select e.needs from behind b
+        join grns.needs e on e.task_id = b.id and (e.ended_as is null or e.ended_as = 'added')
     )
     select exists (select from (select b.* from behind b limit 10000) as f where f.id = target)
+$$;
+
+create function grns.workflow_lock(workflow_id text) returns bigint language sql immutable as $$
+    select hashtextextended('grns.workflows ' || workflow_id, 0)
 $$;
 
 -- Locks a workflow to which tasks are added: until the transaction has ended it is neither sealed nor stopped.
@@ -165,6 +172,8 @@ create function grns.lock_open_workflow(workflow_id text, workspace text) return
 declare
     found_one grns.workflows;
 begin
+    -- Who seals or changes it takes this lock alone, and is not overtaken.
+    perform pg_advisory_xact_lock_shared(grns.workflow_lock(workflow_id));
     select k.* into found_one from grns.workflows k where k.id = workflow_id and k.workspace = workspace for share;
     if not found then
         raise exception 'grns: there is no workflow % in workspace %', workflow_id, workspace
@@ -228,6 +237,10 @@ begin
     if extends then
         extended := grns.lock_open_workflow(flow_id, workspace);
         flow_trace := extended.trace_id;
+        if (select w.required from grns.waits w where w.task_id = flow_id) + jsonb_array_length(tasks) > 100000 then
+            raise exception 'grns: a workflow has at most 100,000 tasks: open another one'
+                using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+        end if;
     end if;
     select array_agg(t.id order by t.place), array_agg(t.name order by t.place),
         array_agg(t.task_type order by t.place), array_agg(coalesce(t.agent_type, 'worker') order by t.place),
@@ -267,6 +280,14 @@ begin
     left join unnest(names, ids) with ordinality as b (name, id, place) on b.name = n.task
     left join unnest(ids, names) with ordinality as i (id, name, place) on i.id = n.task;
 
+    -- Two that add a task each, which needs the other's workflow, would not see each other.
+    if extends and exists (
+        select from unnest(needed, befores) as n (needs, before)
+        where n.before is null and not exists (
+            select from grns.needs m where m.task_id = flow_id and m.needs = n.needs)
+    ) then
+        perform pg_advisory_xact_lock(grns.workflow_lock('of ' || workspace));
+    end if;
     select jsonb_build_object('task_type', a.task ->> 'task_type', 'agent_type', coalesce(a.task ->> 'agent_type', 'worker'),
         'priority', coalesce(nullif(a.task -> 'priority', 'null'), '0'), 'max_attempts', a.task -> 'max_attempts',
         'payload', coalesce(a.task -> 'payload', '{}'))
@@ -375,6 +396,25 @@ begin
         traces[answer.ordinal] := answer.trace_id;
         existed[answer.ordinal] := true;
     end loop;
+    if true = any(existed) then
+        -- Retention deletes none of them until the graph needs it.
+        perform from grns.tasks t
+        join (select e.id from unnest(ids, existed) as e (id, existed) where e.existed) as e on e.id = t.id
+        order by t.id
+        for key share of t;
+        if (select count(distinct e.id) from unnest(ids, existed) as e (id, existed) where e.existed) <> (
+            select count(*) from grns.tasks t where t.id = any(array(
+                select e.id from unnest(ids, existed) as e (id, existed) where e.existed)))
+        then
+            raise exception 'grns: a task with one of these idempotency keys was deleted meanwhile'
+                using errcode = 'serialization_failure';
+        elsif extends and grns.depend_on(
+            array(select e.id from unnest(ids, existed) as e (id, existed) where e.existed), flow_id)
+        then
+            raise exception 'grns: a task with one of these idempotency keys needs the workflow %', flow_id
+                using errcode = 'invalid_parameter_value', detail = 'dependency_cycle';
+        end if;
+    end if;
     insert into grns.needs (task_id, needs, workspace, name, outcome)
     select o.id, coalesce(b.id, n.needs), $2, n.label, n.outcome
     from unnest(owners, needed, befores, labels, outcomes) as n (owner, needs, before, label, outcome)
@@ -442,6 +482,7 @@ returns boolean language plpgsql as $$
 declare
     sealed grns.workflows;
 begin
+    perform pg_advisory_xact_lock(grns.workflow_lock(workflow_id));
     update grns.workflows k set sealed_at = clock_timestamp(), version = k.version + 1
     where k.id = workflow_id and k.workspace = workspace and k.sealed_at is null
     returning k.* into sealed;
