@@ -71,9 +71,9 @@ async def resend_message(
 ) -> Response:
     """Send a rejected command again, unchanged or edited.
 
-    It must be a valid command of the same workspace: `cmd.task.submit`, `cmd.task.cancel` or
-    `cmd.task.execute` on its shared subject, or the same command to agents. grns sets the headers `Nats-…`,
-    `Grns-…` and `traceparent`.
+    It must be a valid command of the same workspace: `cmd.task.submit`, `cmd.task.cancel`,
+    `cmd.task.signal` or `cmd.task.execute` on its shared subject, or the same command to agents. grns sets
+    the headers `Nats-…`, `Grns-…` and `traceparent`.
     """
     limits = request_context.context.envelope_limits
     content = None if body.body is None else dumps(body.body, limits).encode()

@@ -76,8 +76,9 @@ def resend(
 ) -> None:
     """Send rejected commands again, unchanged or, a single one, edited.
 
-    The copy must be a valid command of the same workspace: cmd.task.submit, cmd.task.cancel or
-    cmd.task.execute on its shared subject. grns sets Nats-…, Grns-… and traceparent headers itself.
+    The copy must be a valid command of the same workspace: cmd.task.submit, cmd.task.cancel,
+    cmd.task.signal or cmd.task.execute on its shared subject. grns sets Nats-…, Grns-… and traceparent
+    headers itself.
     """
     patch = _patch(body, subject, headers)
     if patch is not None and len(ids) != 1:

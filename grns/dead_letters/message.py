@@ -14,7 +14,7 @@ from grns.errors import InvalidInputError
 from grns.model import envelope, subjects
 from grns.model import events as payloads
 from grns.model.envelope import Envelope
-from grns.model.events import TaskCancel, TaskExecute
+from grns.model.events import TaskCancel, TaskExecute, TaskSignalRequest
 from grns.model.json import Limits
 from grns.model.submission import Submission
 
@@ -22,7 +22,7 @@ from grns.model.submission import Submission
 _SET_BY_GRNS = ("nats-", "expected-", "grns-", "traceparent")
 _HEADER = re.compile(r"[!-9;-~]{1,64}")
 _VALUE = re.compile(r"[ -~]{0,1000}")
-_TASK_COMMANDS = (subjects.EXECUTE, subjects.SUBMIT, subjects.CANCEL)
+_TASK_COMMANDS = (subjects.EXECUTE, *subjects.SERVED)
 _AGENT_COMMANDS = "cmd.agent."
 
 
@@ -118,10 +118,11 @@ def copy(
 ) -> ResentMessage:
     """Return the message to publish for a rejected one, with the changes of `mend`.
 
-    It is a valid command of the message's own workspace: `cmd.task.submit`, `cmd.task.cancel` or
-    `cmd.task.execute` on its shared subject, or a command to agents (`cmd.agent.…`) on the subject that it
-    came on. Only the relay publishes events and on priority subjects: a command from a priority subject
-    goes to the shared subject. A request (`req.…`) becomes its command, because its sender no longer waits.
+    It is a valid command of the message's own workspace: `cmd.task.submit`, `cmd.task.cancel`,
+    `cmd.task.signal` or `cmd.task.execute` on its shared subject, or a command to agents (`cmd.agent.…`) on
+    the subject that it came on. Only the relay publishes events and on priority subjects: a command from a
+    priority subject goes to the shared subject. A request (`req.…`) becomes its command, because its sender
+    no longer waits.
 
     The envelope keeps its `message_id`: it is the same message. `Nats-Msg-Id` is another one, because the
     broker drops an id that it has seen. It stays the same each time that the same copy is sent.
@@ -187,6 +188,6 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
 def _set_by_grns(said: Envelope, read: object, workspace: str) -> dict[str, str]:
     trace = envelope.traceparent(said.trace_id, str(said.message_id))
     headers = {"traceparent": trace, "Grns-Workspace": workspace}
-    if isinstance(read, TaskExecute | TaskCancel):
+    if isinstance(read, TaskExecute | TaskCancel | TaskSignalRequest):
         headers["Grns-Task"] = read.task_id
     return headers

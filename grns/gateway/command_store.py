@@ -57,7 +57,8 @@ class CommandResult:
     """What became of an order: a word for it, and the task, None where it was deleted since.
 
     `created`, `exists` (its key had its task), `cancelled`, `requested` (`agent_id` runs it, and is to be
-    told), the status that a task had ended with before, or `repeated`: it had been carried out before.
+    told), `woken` or `kept` of a signal, the status that a task had ended with before, or `repeated`: it had
+    been carried out before.
     """
 
     answer: str
@@ -70,7 +71,7 @@ class CommandStore:
 
     def __init__(self, database: Database, *, batch_limit: int, actor: str) -> None:
         self._database = database
-        self._actor = actor
+        self.actor = actor
         self._submissions: Batch[SubmitCommand, CommandResult | GrnsError] = Batch(
             self._submit_all, limit=batch_limit
         )
@@ -109,7 +110,7 @@ class CommandStore:
     ) -> list[CommandResult | GrnsError]:
         if not batch:
             return []
-        answers = await submit_in(connection, [command.prepared for command in batch], actor=self._actor)
+        answers = await submit_in(connection, [command.prepared for command in batch], actor=self.actor)
         refused = [
             one for one, answer in zip(batch, answers, strict=True) if isinstance(answer, ConflictError)
         ]
@@ -161,7 +162,7 @@ class CommandStore:
     ) -> dict[str, CommandResult]:
         if not ids:
             return {}
-        rows = await run(connection, "cancel", ids, reason, workspace, self._actor)
+        rows = await run(connection, "cancel", ids, reason, workspace, self.actor)
         return {row["id"]: CommandResult(row["answer"], row["id"], row["agent_id"]) for row in rows}
 
 

@@ -27,7 +27,7 @@ from grns.gateway import task_command as command
 from grns.gateway.command_store import CancelCommand, CommandResult, CommandStore, SubmitCommand
 from grns.gateway.task_command import TaskCommand
 from grns.model import problem, subjects
-from grns.model.events import TaskCancel, TaskSubmit, Truncated
+from grns.model.events import TaskCancel, TaskSignalRequest, TaskSubmit, Truncated
 from grns.model.json import Limits
 from grns.model.task import Task
 from grns.nats import JetStream
@@ -36,6 +36,7 @@ from grns.postgres.batch import Batch
 from grns.postgres.database import Database
 from grns.tasks import read
 from grns.tasks.announce import announce
+from grns.tasks.signals import send_signal
 from grns.tasks.submit import prepare
 from grns.telemetry import failpoint
 from grns.telemetry.signal import Emit
@@ -130,6 +131,8 @@ class CommandHandler:
     async def _carry_out(self, wanted: TaskCommand) -> CommandResult:
         if isinstance(wanted.wanted, TaskCancel):
             return await self._cancel(wanted, wanted.wanted)
+        if isinstance(wanted.wanted, TaskSignalRequest):
+            return await self._signal(wanted, wanted.wanted)
         return await self._submit(wanted, wanted.wanted)
 
     async def _submit(self, wanted: TaskCommand, submission: TaskSubmit) -> CommandResult:
@@ -151,6 +154,14 @@ class CommandHandler:
         if carried.answer == "cancelled":
             await self._transport.nudge(subjects.RELAY_NUDGE)
         return carried
+
+    async def _signal(self, wanted: TaskCommand, signal: TaskSignalRequest) -> CommandResult:
+        """Send a signal: the message's id names it, so it is sent once."""
+        answer = await send_signal(
+            self._database, self._transport, signal.task_id, signal.name, signal.value,
+            signal_id=wanted.message_id, workspace=wanted.workspace, actor=self._commands.actor,
+        )  # fmt: skip
+        return CommandResult(answer, signal.task_id)
 
     def _note(self, wanted: TaskCommand, way: str, carried: CommandResult) -> None:
         self._emit(CommandHandled(wanted.kind, way, carried.answer, str(wanted.message_id), carried.task_id))

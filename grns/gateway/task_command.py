@@ -1,4 +1,4 @@
-"""An order: a task to create or to cancel, as others ask for it over the bus.
+"""An order: a task to create, to cancel or to signal, as others ask for it over the bus.
 
 The message is the same whether it is sent as a command, on a subject of the stream, or as a request, on one
 that is answered: its `message_id` says which one it is, and each is carried out once.
@@ -13,7 +13,7 @@ from grns.errors import InvalidInputError, RejectedError
 from grns.model import envelope, subjects
 from grns.model import events as payloads
 from grns.model.envelope import Envelope
-from grns.model.events import TaskCancel, TaskSubmit
+from grns.model.events import TaskCancel, TaskSignalRequest, TaskSubmit
 from grns.model.json import Limits
 
 
@@ -24,7 +24,7 @@ class TaskCommand:
     message_id: UUID
     kind: str
     workspace: str
-    wanted: TaskSubmit | TaskCancel
+    wanted: TaskSubmit | TaskCancel | TaskSignalRequest
 
 
 def read(body: bytes, *, subject: str, limits: Limits) -> TaskCommand:
@@ -39,7 +39,7 @@ def read(body: bytes, *, subject: str, limits: Limits) -> TaskCommand:
     wanted = _payload(said)
     if isinstance(wanted, TaskSubmit):
         return TaskCommand(said.message_id, said.kind, workspace, _completed(wanted, said, workspace))
-    if isinstance(wanted, TaskCancel):
+    if isinstance(wanted, TaskCancel | TaskSignalRequest):
         return TaskCommand(said.message_id, said.kind, workspace, wanted)
     raise RejectedError("unexpected_kind", f"{said.kind} is not served here")
 

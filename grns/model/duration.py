@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from grns.errors import InvalidInputError
+
+LONGEST_WAIT_SECONDS = 366 * 86_400.0
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _LARGEST_FIRST = (("d", 86_400), ("h", 3600), ("m", 60))
@@ -53,3 +56,13 @@ def percentiles(seconds: Iterable[float]) -> Percentiles:
     ordered = sorted(seconds) or [0.0]
     last = len(ordered) - 1
     return Percentiles(ordered[round(last * 0.5)], ordered[round(last * 0.99)])
+
+
+def bounded_wait(seconds: float) -> float:
+    """Return a time to wait: 0 if it is negative, as until a time that has passed.
+
+    Raises InvalidInputError (`bad_handler`) if it is longer than 366 days.
+    """
+    if not seconds <= LONGEST_WAIT_SECONDS:
+        raise InvalidInputError("bad_handler", f"wait for up to 366 days, not {seconds} s")
+    return max(0.0, seconds)

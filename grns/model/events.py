@@ -38,6 +38,14 @@ class TaskCancel(Payload):
     reason: Reason | None = None
 
 
+class TaskSignalRequest(Payload):
+    """Send a signal to a task, which waits for it or will ask for it. The message's id is the signal's."""
+
+    task_id: TaskId
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    value: Any = None
+
+
 class AgentCommand(Payload):
     """A request to the agents of one type: a free JSON object."""
 
@@ -267,6 +275,7 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     subjects.EXECUTE: TaskExecute,
     subjects.SUBMIT: TaskSubmit,
     subjects.CANCEL: TaskCancel,
+    subjects.SIGNAL: TaskSignalRequest,
     "evt.task.queued": TaskQueued,
     "evt.task.waiting": TaskWaiting,
     "evt.task.claimed": TaskClaimed,

@@ -32,6 +32,9 @@ EXECUTE = "cmd.task.execute"
 MOST_ENVELOPES = 16
 SUBMIT = "cmd.task.submit"
 CANCEL = "cmd.task.cancel"
+SIGNAL = "cmd.task.signal"
+# What other systems may send, as commands and as requests.
+SERVED = (SUBMIT, CANCEL, SIGNAL)
 
 # Instead of a workspace: all workspaces but the default one, which subjects do not name.
 OTHER_WORKSPACES = "*"
@@ -139,10 +142,8 @@ def durable(filter_subject: str) -> str:
     """
     readable = {
         message(EXECUTE): "execute",
-        message(SUBMIT): "submit",
-        message(CANCEL): "cancel",
-        message(SUBMIT, OTHER_WORKSPACES): "submit_workspaces",
-        message(CANCEL, OTHER_WORKSPACES): "cancel_workspaces",
+        **{message(kind): kind.rpartition(".")[2] for kind in SERVED},
+        **{message(kind, OTHER_WORKSPACES): f"{kind.rpartition('.')[2]}_workspaces" for kind in SERVED},
     }
     if filter_subject in readable:
         return readable[filter_subject]

@@ -19,7 +19,6 @@ _NUDGE_TASKS = subjects.task_nudge("*", "*")
 _NUDGES = (
     subjects.RELAY_NUDGE, subjects.FOLLOW_NUDGE, subjects.ENDS_NUDGE, _NUDGE_LEASES, _NUDGE_TASKS,
 )  # fmt: skip
-_VERBS = ("submit", "cancel")
 # The durables of the request desk.
 _DESK = ("submit", "cancel", "submit_workspaces", "cancel_workspaces")
 
@@ -62,7 +61,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     streams = (commands, events, letters)
     readable = _api("STREAM.INFO", *streams) + _api("CONSUMER.LIST", *streams)
     manage = _merged(_api(f"STREAM.{verb}", *streams) for verb in ("INFO", "CREATE", "UPDATE"))
-    doors = [prefix + subjects.request(f"cmd.task.{verb}") for verb in _VERBS]
+    doors = [prefix + subjects.request(kind) for kind in subjects.SERVED]
     relay = User(
         "relay",
         "grns daemon relay: publishes the log",
@@ -148,11 +147,11 @@ def _workers(
 
 
 def _of_workspace(prefix: str, workspace: str) -> Iterable[User]:
-    asked = [subjects.request(f"cmd.task.{verb}", workspace) for verb in _VERBS]
-    sent = [subjects.message(f"cmd.task.{verb}", workspace) for verb in (*_VERBS, "execute")]
+    asked = [subjects.request(kind, workspace) for kind in subjects.SERVED]
+    sent = [subjects.message(kind, workspace) for kind in (*subjects.SERVED, subjects.EXECUTE)]
     yield User(
         f"submitter-{workspace}",
-        f"systems that create and cancel tasks of {workspace}",
+        f"systems that create, cancel and signal tasks of {workspace}",
         tuple(prefix + subject for subject in (*asked, *sent)),
     )
     behind = "" if workspace == subjects.DEFAULT_WORKSPACE else f".{workspace}"

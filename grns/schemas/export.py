@@ -31,8 +31,6 @@ _URN = "urn:grns:schema:"
 _FORMAT = "application/schema+json;version=draft-2020-12"
 _TOKEN = "[A-Za-z0-9_-]{1,64}"  # noqa: S105 - the grammar of a word in a subject
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
-# Kinds that clients may send, as a command or as a request.
-_SERVED = (subjects.SUBMIT, subjects.CANCEL)
 _REFERENCE = "#/$defs/{model}"
 _PARAMETERS = {
     "action": "What is asked for.",
@@ -256,7 +254,7 @@ def _requests() -> list[tuple[str, Schema]]:
     any_workspace = "{workspace}"
     return [
         _request(kind, address)
-        for kind in _SERVED
+        for kind in subjects.SERVED
         for address in (
             subjects.message(kind, any_workspace),
             subjects.request(kind),
@@ -317,7 +315,7 @@ def _operations(channels: dict[str, Schema]) -> Schema:
 def _actions(channel: str) -> list[str]:
     if channel == "priority":
         return ["receive", "send"]
-    if channel.startswith(("shared", "req.", *_SERVED)):
+    if channel.startswith(("shared", "req.", *subjects.SERVED)):
         return ["receive"]
     is_others = channel.startswith(("cmd.", "evt.agent."))
     return [] if is_others or channel == export_answer.INBOX else ["send"]

@@ -86,6 +86,17 @@ class AttemptSuspended(Signal):
     step: str
 
 
+@signal("steps_unused", level="warning", throttle_by=("task_type",))
+class StepsUnused(Signal):
+    """A handler has succeeded without steps that an earlier attempt recorded: its code has changed."""
+
+    task_id: str
+    task_type: str
+    attempt: int
+    trace_id: str
+    steps: list[str]
+
+
 @signal("task_released")
 class AttemptReleased(Signal):
     task_id: str

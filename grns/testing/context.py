@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -15,11 +15,11 @@ from grns.client.handle import TaskHandle
 from grns.errors import InvalidInputError, TaskEndedError, WaitTimeoutError
 from grns.model.json import Limits, dumps
 from grns.model.outcome import Claim, Finished
+from grns.worker.async_only import async_only
 from grns.worker.context import Context, Transaction
 from grns.worker.handler import Handler
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease
-from grns.worker.step_methods import async_only
 from grns.worker.steps import AttemptSteps, RecordedStep, StepStore
 
 PayloadT = TypeVar("PayloadT")
@@ -82,6 +82,10 @@ class LocalContext(Context):
 
     @async_only
     async def sleep(self, duration: float | timedelta) -> None:
+        """Return at once."""
+
+    @async_only
+    async def sleep_until(self, time: datetime) -> None:
         """Return at once."""
 
     @async_only

@@ -16,9 +16,10 @@ from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Finished, Outcome, Verb
 from grns.postgres.database import Connection, Database, run
 from grns.telemetry import failpoint
+from grns.worker.async_only import async_only, check_async
 from grns.worker.finishes import Finish, finish_in
 from grns.worker.leases import Lease
-from grns.worker.step_methods import StepMethods, async_only, check_async
+from grns.worker.step_methods import StepMethods
 from grns.worker.steps import AttemptSteps
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from grns.telemetry.task_signals import (
     AttemptSuspended,
     HandlerOverran,
     RetryRequested,
+    StepsUnused,
 )
 from grns.worker.context import Context
 from grns.worker.handler import Handler
@@ -111,6 +112,8 @@ class HandlerRunner:
         began_at, raised = time.monotonic(), None
         try:
             outcome = Outcome(Verb.SUCCEED, result=await self.call(handler, context, lease))
+            if context._steps is not None and (unused := context._steps.unused):
+                self._emit(StepsUnused(claim.id, claim.task_type, claim.attempt, claim.trace_id, unused[:20]))
         except BaseException as error:
             # Only `lease` stops a handler, through its scope; another cancellation is that of the worker.
             if (

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
-from functools import partial, wraps
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, overload
 
 from grns.errors import (
@@ -20,12 +18,13 @@ from grns.errors import (
     TaskEndedError,
     UnavailableError,
 )
-from grns.model.duration import seconds_of
+from grns.model.duration import bounded_wait, seconds_of
 from grns.model.json import loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.postgres.database import Connection, Database, Row, run
+from grns.worker.async_only import async_only
 from grns.worker.step_function import adapter_of
-from grns.worker.steps import AttemptSteps, StepRecorder, bounded
+from grns.worker.steps import AttemptSteps, StepRecorder
 
 if TYPE_CHECKING:
     from grns.client.client import Client
@@ -38,36 +37,6 @@ _SIGNAL = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 P = ParamSpec("P")
 StepT = TypeVar("StepT")
 ResultT = TypeVar("ResultT")
-
-
-def check_async(name: str, instead: str) -> None:
-    """Raise InvalidInputError (`bad_handler`) in a thread without an event loop, as of a plain handler."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise InvalidInputError("bad_handler", f"{name} is for `async def` handlers: {instead}") from None
-
-
-def _mark(function: Callable[..., Any]) -> None:
-    """Let `iscoroutinefunction` be true of a function, for mocks of users."""
-    if hasattr(inspect, "markcoroutinefunction"):
-        inspect.markcoroutinefunction(function)
-    else:  # before Python 3.12, of which only asyncio asks
-        function._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
-
-
-def async_only(method: Callable[P, Coroutine[Any, Any, StepT]]) -> Callable[P, Coroutine[Any, Any, StepT]]:
-    """Let a method raise when a plain handler calls it, which would otherwise get a coroutine."""
-    name = f"ctx.{method.__name__}()"
-
-    @wraps(method)
-    def checked(*arguments: P.args, **named: P.kwargs) -> Coroutine[Any, Any, StepT]:
-        check_async(name, f"write `await {name}` in one")
-        return method(*arguments, **named)
-
-    checked.is_async = True  # type: ignore[attr-defined]  # for what calls it, such as `ctx.step`
-    _mark(checked)
-    return checked
 
 
 class StepMethods:
@@ -174,6 +143,23 @@ class StepMethods:
         if seconds is None:
             raise InvalidInputError("bad_handler", f"sleep for seconds or a timedelta, not {duration!r}")
         await self._own_steps("ctx.sleep()").sleep(seconds)
+
+    @async_only
+    async def sleep_until(self, time: datetime) -> None:
+        """Sleep until a time, as `sleep` does. One that has passed is over at once.
+
+        Args:
+            time: a time with its zone, at most 366 days from now.
+
+        Raises:
+            InvalidInputError: `bad_handler`: the time has no zone, or is too far away.
+
+        Example:
+            await ctx.sleep_until(invoice.due_at)
+        """
+        if not isinstance(time, datetime) or time.tzinfo is None:
+            raise InvalidInputError("bad_handler", f"sleep until a time with its zone, not {time!r}")
+        await self._own_steps("ctx.sleep_until()").sleep((time - datetime.now(UTC)).total_seconds())
 
     @async_only
     async def wait_for_signal(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
@@ -310,7 +296,7 @@ class StepMethods:
         steps = self._own_steps("ctx.wait()")
         seconds = None if timeout is None else seconds_of(timeout)
         if seconds is not None:
-            seconds = bounded(seconds)
+            seconds = bounded_wait(seconds)
         most = len({one.id for one in tasks})
         least = most if count is None else count
         if (timeout is not None and seconds is None) or not 0 <= least <= most:

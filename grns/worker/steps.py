@@ -22,6 +22,7 @@ from grns.errors import (
     UnavailableError,
     WaitTimeoutError,
 )
+from grns.model.duration import bounded_wait
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.postgres.batch import Batch
@@ -39,7 +40,6 @@ _LOOK_SECONDS = 0.1
 _FAN_OUT = Limits(document_bytes=1024 * 1024, nodes=20_000)
 _IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 _SHORT_SLEEP_SECONDS = 2.0
-LONGEST_WAIT_SECONDS = 366 * 86_400.0
 
 
 class Suspended(BaseException):
@@ -168,16 +168,6 @@ class StepRecorder:
         self.steps._note(RecordedStep(self.place, self.kind, text))
 
 
-def bounded(seconds: float) -> float:
-    """Return a time to wait: 0 if it is negative, as until a time that has passed.
-
-    Raises InvalidInputError (`bad_handler`) if it is longer than 366 days.
-    """
-    if not seconds <= LONGEST_WAIT_SECONDS:
-        raise InvalidInputError("bad_handler", f"wait for up to 366 days, not {seconds} s")
-    return max(0.0, seconds)
-
-
 class AttemptSteps:
     """The steps of one attempt. They are read when the first one is asked for, unless there can be none."""
 
@@ -213,6 +203,16 @@ class AttemptSteps:
                     await self._idle.wait()
 
     @property
+    def unused(self) -> list[str]:
+        """Names of the steps that are recorded and were not asked for, as after a change of the handler."""
+        asked = {
+            name if number == 1 else f"{name}#{number}"
+            for name, count in self._counts.items()
+            for number in range(1, count + 1)
+        }
+        return [name for name in self._recorded or () if name.removesuffix(" until") not in asked]
+
+    @property
     def is_running(self) -> bool:
         """Whether a step runs."""
         return bool(self._running)
@@ -240,7 +240,7 @@ class AttemptSteps:
 
     async def sleep(self, seconds: float) -> None:
         """Sleep. A long sleep ends the attempt, and the task waits: raises Suspended."""
-        seconds = bounded(seconds)
+        seconds = bounded_wait(seconds)
         place = self._place("sleep")
         found = await self._find(place, "sleep")
         if found is None and seconds <= _SHORT_SLEEP_SECONDS:
@@ -275,7 +275,7 @@ class AttemptSteps:
 
     async def signal(self, name: str, seconds: float | None) -> Any:
         """Return the value of a signal. Raises Suspended while there is none, and WaitTimeoutError."""
-        seconds = None if seconds is None else bounded(seconds)
+        seconds = None if seconds is None else bounded_wait(seconds)
         place = self._place(f"signal {name}")
         found = await self._find(place, "signal")
         if found is None:

@@ -21,7 +21,16 @@ from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.task_signals import CommandHandled, DeliveryDeferred, RejectedMessageStored
 from grns.worker.executor import UNKNOWN_TASK_DELAYS
 from tests.support.bad_input import encoded
-from tests.support.commands import ASK_CANCEL, ASK_SUBMIT, CANCEL, SUBMIT, cancellation, submission
+from tests.support.commands import (
+    ASK_CANCEL,
+    ASK_SUBMIT,
+    CANCEL,
+    SIGNAL,
+    SUBMIT,
+    cancellation,
+    signal,
+    submission,
+)
 from tests.support.harness import settings_for, submit
 from tests.support.relays import Note
 from tests.support.store import fetch, kinds_of, place, row_of, stranger
@@ -135,6 +144,40 @@ async def test_a_command_ends_a_task(stage: Stage) -> None:
     assert (delivery.end, delivery.statuses) == (("ack", None), ["cancelled"])
     row = await row_of(stage.database, task_id)
     assert (row["cancel_reason"], row["status"]) == ("enough", "cancelled")
+
+
+async def test_a_signal_is_sent_once_and_named_by_its_message(stage: Stage) -> None:
+    task_id = (await place(stage.database, "queued")).id
+    message = signal(task_id, "approved", value={"by": "ann"})
+    for answer in ("kept", "repeated"):
+        assert (await stage.follow(message, SIGNAL)).end == ("ack", None)
+        assert stage.words[-1] == ("command", answer)
+    (kept,) = await fetch(stage.database, "select * from grns.signals")
+    assert (str(kept["id"]), kept["name"], kept["value"]) == (
+        message["message_id"],
+        "approved",
+        '{"by": "ann"}',
+    )
+    assert kept["sent_by"] == "nats"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [({"name": "two words"}, "bad_payload"), ({"value": "x" * 70_000}, "too_large"), ({}, "conflict")],
+)
+async def test_a_signal_that_cannot_be_accepted_is_kept_as_a_dead_letter(
+    stage: Stage, fields: dict[str, Any], code: str
+) -> None:
+    status = "succeeded" if code == "conflict" else "queued"
+    task_id = (await place(stage.database, status)).id
+    message = signal(task_id, **({"name": "approved"} | fields))
+    assert (await stage.follow(message, SIGNAL)).end == ("term", code)
+
+
+async def test_a_signal_of_a_task_that_may_not_be_committed_yet_waits(stage: Stage) -> None:
+    delivery = await stage.follow(signal("gr-nobody", "approved"), SIGNAL)
+    assert delivery.end is not None
+    assert delivery.end[0] == "nak"
 
 
 @pytest.mark.parametrize(

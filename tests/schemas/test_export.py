@@ -40,6 +40,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "cmd.task.execute": {"task_id": "t1", "target_agent_type": "worker", "reason": "new_task"},
     "cmd.task.submit": {"task_type": "fetch_page", "payload": {}, "priority": 1},
     "cmd.task.cancel": {"task_id": "t1", "reason": None},
+    "cmd.task.signal": {"task_id": "t1", "name": "approved", "value": {"by": "ann"}},
     "cmd.agent.instance.worker-1": {"action": "drain"},
     "cmd.agent.crawler.refresh": {"anything": [1, None]},
     "evt.agent.crawler.refreshed": {},

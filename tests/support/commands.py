@@ -23,6 +23,7 @@ from tests.support.harness import eventually, settings_for
 from tests.support.relays import Note
 
 SUBMIT, CANCEL = subjects.message(subjects.SUBMIT), subjects.message(subjects.CANCEL)
+SIGNAL = subjects.message(subjects.SIGNAL)
 ASK_SUBMIT, ASK_CANCEL = subjects.request(subjects.SUBMIT), subjects.request(subjects.CANCEL)
 ANSWER_SECONDS = 20.0
 
@@ -35,6 +36,11 @@ def submission(changes: Mapping[str, Any] | None = None, **fields: Any) -> dict[
 def cancellation(task_id: str, **fields: Any) -> dict[str, Any]:
     """Return a message that asks for a task's end."""
     return envelope(kind=subjects.CANCEL, payload={"task_id": task_id} | fields)
+
+
+def signal(task_id: str, name: str, **fields: Any) -> dict[str, Any]:
+    """Return a message that sends a signal."""
+    return envelope(kind=subjects.SIGNAL, payload={"task_id": task_id, "name": name} | fields)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from grns.maintenance.reaper import reap
 from grns.maintenance.scheduler import promote
 from grns.postgres.database import Database
 from grns.tasks.steps import list_steps
+from grns.telemetry.task_signals import StepsUnused
 from grns.worker.steps import MOST_STEPS, NewStep, RecordedStep, StepStore, record_in
 from tests.support.attempts import Attempts, attempts_of
 from tests.support.harness import submit
@@ -378,6 +379,46 @@ async def test_a_sleep_until_a_time_that_has_passed_is_over(shared: Database) ->
         await fall_due(shared, task.id)
         await shared.run("promote", 10, None)
         assert await attempts.run(task.id) == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("time", "status"), [("2020-01-01T00:00+00:00", "succeeded"), ("2999-01-01", "failed")]
+)
+async def test_a_handler_sleeps_until_a_time(shared: Database, time: str, status: str) -> None:
+    pool = grns.Pool("worker")
+
+    @pool.task("noop")
+    async def remind(payload: dict[str, Any], ctx: grns.Context) -> None:
+        await ctx.sleep_until(datetime.fromisoformat(payload["time"]))
+
+    with attempts_of(pool, shared) as attempts:
+        due = datetime.now(UTC) + timedelta(hours=1)
+        task = await submit(shared, payload={"time": due.isoformat()})
+        assert await attempts.run(task.id) == "waiting"
+        found = (await row_of(shared, task.id))["next_attempt_at"]
+        assert abs((found - due).total_seconds()) < 5
+        task = await submit(shared, payload={"time": time})
+        assert await attempts.run(task.id) == status
+
+
+async def test_steps_that_a_handler_does_not_ask_for_are_reported(shared: Database) -> None:
+    pool = grns.Pool("worker")
+    is_old = True
+
+    @pool.task("noop")
+    async def change(ctx: grns.Context) -> None:
+        await ctx.step("kept", greet, "x")
+        if is_old:
+            await ctx.step("gone", greet, "x")
+            raise ConnectionError("once")
+
+    with attempts_of(pool, shared) as attempts:
+        task = await submit(shared)
+        assert await attempts.run(task.id) == "retry_wait"
+        is_old = False
+        await fall_due(shared, task.id)
+        assert await attempts.run(task.id) == "succeeded"
+    assert [signal.steps for signal in attempts.emitted if isinstance(signal, StepsUnused)] == [["gone"]]
 
 
 async def test_a_step_that_has_become_another_kind_is_refused(attempts: Attempts, shared: Database) -> None:
