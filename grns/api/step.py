@@ -28,7 +28,7 @@ class SignalRequest(Body):
 
 
 class SignalResponse(BaseModel):
-    """What became of a signal: `woken`, `kept` until the task asks for it, or `repeated`."""
+    """What became of it: `woken`, `kept` until the task asks for it, `repeated`; or `redriven`."""
 
     answer: str
 
@@ -44,6 +44,25 @@ async def signal_task(
         said = await request_context.client(database).signal(
             task_id, body.name, body.value, signal_id=body.id
         )
+        return Answer({"answer": said})
+
+
+class ResetRequest(Body):
+    """From which step an ended task is run again."""
+
+    to: Annotated[str, Field(min_length=1, max_length=300)]
+    reason: Annotated[str, Field(max_length=1000)] | None = None
+
+
+@routes.post("/tasks/{task_id}/reset", response_model=SignalResponse)
+async def reset_task(
+    request_context: Operator,
+    body: Annotated[ResetRequest, strict_body(ResetRequest, code="bad_reset")],
+    task_id: TaskId,
+) -> Response:
+    """Run an ended task again from one of its steps: that step, and those after it, are forgotten."""
+    async with request_context.writing() as database:
+        said = await request_context.client(database).reset(task_id, to=body.to, reason=body.reason)
         return Answer({"answer": said})
 
 

@@ -16,7 +16,7 @@ from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text
 from grns.cli.session import CliSession, paged, with_session
 from grns.cli.task_pause import pause, resume
-from grns.cli.task_steps import signal, steps
+from grns.cli.task_steps import reset, signal, steps
 from grns.diagnose.explain.queued import standing
 from grns.diagnose.explain.read import read_situation
 from grns.errors import GrnsError, InvalidInputError, WaitTimeoutError
@@ -166,6 +166,7 @@ async def _submit(
 task.add_command(submit_many)
 task.add_command(steps)
 task.add_command(signal)
+task.add_command(reset)
 
 
 @task.command(

@@ -1,4 +1,4 @@
-"""`grns task steps` and `grns task signal`."""
+"""`grns task steps`, `grns task signal` and `grns task reset`."""
 
 from __future__ import annotations
 
@@ -69,4 +69,22 @@ async def _send(
     session: CliSession, out: Output, task_id: str, name: str, value: Any, signal_id: UUID | None
 ) -> None:
     answer = await session.client.signal(task_id, name, value, signal_id=signal_id)
+    out.record({"answer": answer}, lambda: text(answer))
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "grns task reset TASK_ID --to write_report",
+        'grns task reset TASK_ID --to ask --reason "typo"',
+    ],
+)
+@option.task_id
+@click.option("--to", "step", metavar="STEP", required=True, help="Step to run again, with all after it.")
+@option.REASON
+@output_option
+@with_session("write", missing="grns task steps {task_id}")
+async def reset(session: CliSession, out: Output, task_id: str, step: str, reason: str | None) -> None:
+    """Run an ended task again from one of its steps."""
+    answer = await session.client.reset(task_id, to=step, reason=reason)
     out.record({"answer": answer}, lambda: text(answer))

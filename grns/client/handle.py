@@ -144,6 +144,10 @@ class TaskHandle(Generic[ResultT]):
         """Run the task again, with its attempts reset: see `Client.redrive`."""
         return await self._client.redrive(self.id, reason=reason)
 
+    async def reset(self, *, to: str, reason: str | None = None) -> str:
+        """Run the task again from one of its steps: see `Client.reset`."""
+        return await self._client.reset(self.id, to=to, reason=reason)
+
     async def pause(self, *, reason: str | None = None) -> str:
         """Pause the task: see `Client.pause_task`."""
         return await self._client.pause_task(self.id, reason=reason)

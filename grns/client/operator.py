@@ -23,6 +23,7 @@ from grns.tasks.pause_pools import PoolPauses
 from grns.tasks.pause_tasks import pause_tasks, resume_tasks
 from grns.tasks.pauses import Pause
 from grns.tasks.quotas import put_quota
+from grns.tasks.redrive import reset
 from grns.tasks.search import Count, TaskSummary
 from grns.tasks.signals import send_signal
 from grns.tasks.steps import TaskStep, list_steps
@@ -115,6 +116,29 @@ class OperatorMethods:
         return await send_signal(
             self._database, self._transport, known_id(task_id), name, value, signal_id=signal_id,
             workspace=self._workspace, actor=self._actor, connection=connection,
+        )  # fmt: skip
+
+    async def reset(self, task_id: str, *, to: str, reason: str | None = None) -> str:
+        """Run an ended task again from one of its steps: that step, and those after it, are forgotten.
+
+        Args:
+            task_id: id of a task that has failed, died or been cancelled.
+            to: name of the step. Signals that it, and those after it, had taken can be taken again.
+            reason: why, for the log.
+
+        Returns:
+            `redriven`.
+
+        Raises:
+            NotFoundError: there is no such task in this workspace, or it has no such step.
+            ConflictError: the task has not ended, or has succeeded.
+
+        Example:
+            await client.reset(task_id, to="write_report")
+        """
+        return await reset(
+            self._database, self._transport, known_id(task_id), step=to, workspace=self._workspace,
+            actor=self._actor, reason=short(reason),
         )  # fmt: skip
 
     async def count(self, query: str = "") -> Count:

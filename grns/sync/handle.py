@@ -84,6 +84,10 @@ class SyncTaskHandle(Generic[ResultT]):
         """Run the task again, with its attempts reset: see `grns.Client.redrive`."""
         return self._client.redrive(self.id, reason=reason)
 
+    def reset(self, *, to: str, reason: str | None = None) -> str:
+        """Run the task again from one of its steps: see `grns.Client.reset`."""
+        return self._client.reset(self.id, to=to, reason=reason)
+
     def pause(self, *, reason: str | None = None) -> str:
         """Pause the task: see `grns.Client.pause_task`."""
         return self._client.pause_task(self.id, reason=reason)

@@ -76,6 +76,10 @@ class SyncOperatorMethods:
         """Pause a workflow: see `grns.Client.pause_workflow`."""
         return self.ask(lambda client: client.pause_workflow(workflow_id, reason=reason))
 
+    def reset(self, task_id: str, *, to: str, reason: str | None = None) -> str:
+        """Run an ended task again from one of its steps: see `grns.Client.reset`."""
+        return self.ask(lambda client: client.reset(task_id, to=to, reason=reason))
+
     def seal_workflow(self, workflow_id: str) -> WorkflowState:
         """Seal an open workflow: see `grns.Client.seal_workflow`."""
         return self.ask(lambda client: client.seal_workflow(workflow_id))

@@ -29,6 +29,7 @@ FIRST = {
     "resume_limit": ["pause_limit"],
     "resume_schedule": ["pause_schedule"],
     "resume_task": ["pause_task"],
+    "reset_task": ["cancel_task"],
     "resume_workflow": ["pause_workflow"],
 }
 # What tells of two things: a workflow and its task, or the operation on its tasks; a schedule and its task.
@@ -50,11 +51,16 @@ ORPHANED = """
     )
     update grns.schedules set declared_at = now() - interval '2 hours' where workspace = $1
 """
+RECORDED = """
+    insert into grns.steps (task_id, name, workspace, kind, value, attempt)
+    values ($1, 'first', $2, 'step', '1', 1)
+"""
 BODIES: dict[str, Any] = {
     "create_tasks": {"tasks": [{"task_type": "noop"}]},
     "create_task": {"task_type": "noop"},
     "edit_task": {"priority": 0},
     "signal_task": {"name": "approved"},
+    "reset_task": {"to": "first"},
     "edit_issue": {"state": "acknowledged"},
     "create_workflow": {"name": "two", "tasks": [{"task_type": "noop"}]},
     "extend_workflow": {"tasks": [{"task_type": "noop"}]},
@@ -91,6 +97,8 @@ async def test_a_change_is_in_the_log_with_who_made_it(door: Door, route: ApiRou
     names = await _theirs(door.database)
     if route.name == "prune_schedules":
         await fetch(door.database, ORPHANED, THEIRS)
+    if route.name == "reset_task":
+        await fetch(door.database, RECORDED, names["task_id"], THEIRS)
     key = await door.key("admin", workspace=None)
     (latest,) = await fetch(door.database, "select max(seq) as seq from grns.events")
     async with door.visitor(key, grns_workspace=THEIRS) as visitor:

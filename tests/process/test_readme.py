@@ -55,7 +55,7 @@ async def test_readme_followed_from_submit_to_redrive(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "shop.py").write_text(block("python", "# shop.py"))
+    (tmp_path / "pages.py").write_text(block("python", "# pages.py"))
     async with database.connection() as connection:
         await connection.execute(
             "create table orders (url text); create table invoices (task_id text, kind text)"

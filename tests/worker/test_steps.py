@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 import grns
-from grns.errors import ContendedError, InvalidInputError, LeaseLostError, OutcomeUnknownError
+from grns.client.client import Client
+from grns.errors import (
+    ConflictError,
+    ContendedError,
+    InvalidInputError,
+    LeaseLostError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
 from grns.maintenance.reaper import reap
 from grns.maintenance.scheduler import promote
 from grns.postgres.database import Database
@@ -399,6 +407,53 @@ async def test_a_handler_sleeps_until_a_time(shared: Database, time: str, status
         assert abs((found - due).total_seconds()) < 5
         task = await submit(shared, payload={"time": time})
         assert await attempts.run(task.id) == status
+
+
+async def test_a_reset_runs_a_task_again_from_a_step(shared: Database, client: Client) -> None:
+    pool, ran = grns.Pool("worker", max_attempts=1), list[str]()
+
+    @pool.task("noop")
+    async def flow(ctx: grns.Context) -> None:
+        await ctx.step("first", lambda: ran.append("first"))
+        approval = await ctx.wait_for_signal("approved", timeout=600)
+        await ctx.step("last", lambda: ran.append(f"last {approval}"))
+        raise grns.Fail("broken")
+
+    with attempts_of(pool, shared) as attempts:
+        task = await submit(shared)
+        for approval in (1, 2):
+            await client.signal(task.id, "approved", approval)
+        assert await attempts.run(task.id) == "failed"
+        for name, error in (("nothing", NotFoundError), ("last", None), ("signal approved", None)):
+            if error is not None:
+                with pytest.raises(error):
+                    await client.reset(task.id, to=name)
+                continue
+            assert await client.reset(task.id, to=name) == "redriven"
+            with pytest.raises(ConflictError, match="is queued: only one that failed"):
+                await client.reset(task.id, to="first")
+            assert await attempts.run(task.id) == "failed"
+    assert ran == ["first", "last 1", "last 1", "last 1"], "the signal was taken again"
+    with pytest.raises(NotFoundError):
+        await client.reset("gr-nobody", to="first")
+
+
+async def test_a_reset_to_a_wait_gives_it_its_whole_time_again(shared: Database, client: Client) -> None:
+    pool = grns.Pool("worker")
+
+    @pool.task("noop")
+    async def wait(ctx: grns.Context) -> None:
+        await ctx.step("first", greet, "x")
+        await ctx.wait_for_signal("approved", timeout=600)
+
+    with attempts_of(pool, shared) as attempts:
+        task = await submit(shared)
+        assert await attempts.run(task.id) == "waiting"
+        await fetch(shared, "update grns.signal_waits set until = now()")
+        await client.cancel(task.id)
+        assert await client.reset(task.id, to="first") == "redriven"
+        assert await attempts.run(task.id) == "waiting"
+        assert (await row_of(shared, task.id))["next_attempt_at"] > datetime.now(UTC) + timedelta(minutes=5)
 
 
 async def test_steps_that_a_handler_does_not_ask_for_are_reported(shared: Database) -> None:
