@@ -28,6 +28,7 @@ from tests.support.commands import (
     ASK_CANCEL,
     ASK_SUBMIT,
     CANCEL,
+    SIGNAL,
     SUBMIT,
     Answer,
     ask,
@@ -353,5 +354,6 @@ async def _end_soon(other: asyncpg.Connection) -> None:
 
 
 def test_each_way_of_asking_is_served() -> None:
-    assert [SUBMIT, f"{SUBMIT}.*", CANCEL, f"{CANCEL}.*"] == COMMANDS
-    assert [ASK_SUBMIT, f"{ASK_SUBMIT}.*", ASK_CANCEL, f"{ASK_CANCEL}.*"] == REQUESTS
+    assert [SUBMIT, f"{SUBMIT}.*", CANCEL, f"{CANCEL}.*", SIGNAL, f"{SIGNAL}.*"] == COMMANDS
+    asked = [subjects.request(kind) for kind in (subjects.SUBMIT, subjects.CANCEL, subjects.SIGNAL)]
+    assert [subject for one in asked for subject in (one, f"{one}.*")] == REQUESTS
