@@ -20,7 +20,11 @@ _NUDGES = (
     subjects.RELAY_NUDGE, subjects.FOLLOW_NUDGE, subjects.ENDS_NUDGE, _NUDGE_LEASES, _NUDGE_TASKS,
 )  # fmt: skip
 # The durables of the request desk.
-_DESK = ("submit", "cancel", "submit_workspaces", "cancel_workspaces")
+_DESK = tuple(
+    subjects.durable(subjects.message(kind, workspace))
+    for workspace in (subjects.DEFAULT_WORKSPACE, subjects.OTHER_WORKSPACES)
+    for kind in subjects.SERVED
+)
 
 
 @dataclass(frozen=True, slots=True)
