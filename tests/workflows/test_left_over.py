@@ -51,6 +51,22 @@ async def unfollowed(database: Database) -> list[str | None]:
     return [one.task_id for one in found if one.invariant == "unfollowed"]
 
 
+async def test_a_sweep_leaves_alone_what_has_just_begun_to_need_an_old_task(shared: Database) -> None:
+    """The failpoints met it: a need was 0.1 s old when the sweep came, and its task had ended long before."""
+    old = (await submit(shared)).id
+    await end(shared, old)
+    await fetch(shared, "update grns.tasks set finished_at = now() - interval '2 minutes' where id = $1", old)
+    child = await child_of(shared, old)
+    leading, note = await noted_follower(shared)
+    await leading.sweep()
+    assert not await note.has_told(WaitsRepaired)
+    await fetch(
+        shared, "update grns.tasks set updated_at = now() - interval '2 minutes' where id = $1", child
+    )
+    await leading.sweep()
+    assert await note.has_told(WaitsRepaired)
+
+
 async def test_a_sweep_finds_an_end_that_the_log_has_not_told(shared: Database) -> None:
     first, second = [(await submit(shared)).id for _ in range(2)]
     child, other = await child_of(shared, first), await child_of(shared, second)

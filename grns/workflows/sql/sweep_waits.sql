@@ -22,8 +22,12 @@ select (select max(p.id) from page p) as last_id, (select count(*) from page) as
         join grns.needs e on e.task_id = p.id and (e.ended_as is null or e.ended_as = 'added')
         left join grns.tasks t on t.id = e.needs
         left join grns.workflows k on k.id = e.needs
-        where coalesce(t.finished_at, k.ended_at) < s.at or (t.id is null and k.id is null)
-            or (e.ended_as = 'added' and t.created_at < s.at) or (e.needs = p.id and k.sealed_at < s.at)
+        -- what has just begun to need a task that ended long ago is still to be read
+        left join grns.tasks o on o.id = p.id
+        left join grns.workflows f on f.id = p.id
+        where coalesce(o.updated_at, f.created_at) < s.at and (
+            coalesce(t.finished_at, k.ended_at) < s.at or (t.id is null and k.id is null)
+            or (e.ended_as = 'added' and t.created_at < s.at) or (e.needs = p.id and k.sealed_at < s.at))
     ) as ended,
     array(
         select p.id
