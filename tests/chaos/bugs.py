@@ -301,7 +301,10 @@ MUTANTS = (
     ),
     Mutant(
         "an open workflow that is sealed while tasks are added", "tests", ("assert not True",),
-        (Edit(f"{_SCHEMA}/07_workflows.sql", "k.workspace = workspace for share", "k.workspace = workspace"),),
+        (
+            Edit(f"{_SCHEMA}/07_workflows.sql", "pg_advisory_xact_lock_shared(grns.workflow_lock(workflow_id))", "1"),
+            Edit(f"{_SCHEMA}/07_workflows.sql", "k.workspace = workspace for share", "k.workspace = workspace"),
+        ),
         "tests/workflows/test_open_workflows.py::test_workflow_is_not_sealed_before_a_transaction_that_adds_to_it_has_ended",
     ),
     Mutant(

@@ -151,3 +151,20 @@ async def test_redrive_of_an_open_workflow_lets_failures_stop_it_later(
         await run.redrive()
         await follow(shared)
     assert (await run.get()).paused_at is not None
+
+
+async def test_failures_stop_no_workflow_while_a_transaction_adds_to_it(
+    shared: Database, client: Client
+) -> None:
+    run = await client.workflow("import", is_open=True, fail_after=grns.Failures(count=1)).submit()
+    first = await run.submit("noop", pool="worker")
+    await end(shared, first.id, Verb.FAIL)
+    async with shared.transaction() as connection:
+        await run.submit("noop", pool="worker", connection=connection)
+        await follow(shared)
+        assert (await run.get()).sealed_at is None
+    await follow(shared)
+    assert (await run.get()).sealed_at is not None
+    await step(shared)
+    await follow(shared)
+    assert await counts(run) == ("cancelled", 2, 0, 0, 2)
