@@ -19,6 +19,7 @@ from grns.agent.heartbeat import LeaseRenewer
 from grns.agent.http import AgentHttp
 from grns.agent.task import AgentTask
 from grns.errors import Fail, GrnsError, InvalidInputError, LeaseLostError, Retry, UnavailableError
+from grns.model.duration import seconds_of
 from grns.model.failure import clean, error_message, frames_of
 from grns.model.retry import asked_seconds
 
@@ -222,14 +223,27 @@ class AgentClient:
         return await self._end(task, "release", {"reason": clean(reason)[:1000] or "released"})
 
     async def heartbeat(
-        self, task: AgentTask, progress: float | None = None, message: str | None = None
+        self,
+        task: AgentTask,
+        percent: float | None = None,
+        step: str | None = None,
+        *,
+        checkpoint: Any = None,
+        remaining: float | timedelta | None = None,
+        stall_timeout: float | timedelta | None = None,
     ) -> bool:
-        """Renew the lease of a task.
+        """Renew the lease of a task, and report its progress.
+
+        Reports are written once a second at most: a sooner one waits for its turn.
 
         Args:
             task: the claimed task.
-            progress: progress from 0 to 1, shown in the task's history.
-            message: text, shown in the task's history.
+            percent: 0 to 100.
+            step: what is done now, up to 255 characters.
+            checkpoint: a JSON value, which the next attempt finds in `last_checkpoint`.
+            remaining: how long it will still take, in seconds or as a `timedelta`.
+            stall_timeout: for how long nothing may be reported from now on. Then the attempt is ended, and
+                the task is queued again, one priority higher.
 
         Returns:
             Whether the task was cancelled.
@@ -238,13 +252,22 @@ class AgentClient:
             LeaseLostError: the lease has expired.
         """
         asked_at = time.monotonic()
-        told = {"token": task.token, "progress": progress, "message": message}
+        told = {
+            "token": task.token,
+            "progress_percent": percent,
+            "current_step": step,
+            "checkpoint_data": checkpoint,
+            "remaining_seconds": _seconds("remaining", remaining),
+            "stall_seconds": _seconds("stall_timeout", stall_timeout),
+        }
+        told = {name: value for name, value in told.items() if value is not None}
         try:
             answer = await self._http.post("/queue/renew", told)
         except LeaseLostError:
             task.end("lost")
             raise
         task.expires_at = max(task.expires_at, asked_at + task.lease_seconds)
+        task.is_overdue = answer.get("is_overdue", False)
         is_cancelled: bool = answer["cancel_requested"]
         if is_cancelled:
             task.end("cancelled")
@@ -332,6 +355,14 @@ class AgentClient:
         finally:
             for one in waiting:
                 one.cancel()
+
+
+def _seconds(name: str, value: float | timedelta | None) -> float | None:
+    """Return a duration in seconds. Raises InvalidInputError if it is none."""
+    seconds = None if value is None else seconds_of(value)
+    if seconds is None and value is not None:
+        raise InvalidInputError("bad_renewal", f"{name}: pass seconds or a timedelta, not {value!r}")
+    return seconds
 
 
 def _own_name() -> str:

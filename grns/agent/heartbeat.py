@@ -30,6 +30,7 @@ class Kept(Protocol):
     token: str
     lease_seconds: float
     expires_at: float  # by the local monotonic clock
+    is_overdue: bool
 
     def end(self, reason: str) -> None:
         """Hear, from another thread, that it is over: `lost`, `deadline` or `cancelled`."""
@@ -128,6 +129,7 @@ class LeaseRenewer:
             self._hurry(task)
             return None
         task.expires_at = max(task.expires_at, sent_at + task.lease_seconds)
+        task.is_overdue = answer.get("is_overdue", False)
         return CANCELLED if answer["cancel_requested"] else None
 
     def _hurry(self, task: Kept) -> None:

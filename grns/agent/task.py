@@ -25,6 +25,9 @@ class AgentTask:
     As a context manager (`async with task:`), it writes the outcome at the end of its block: succeeded with
     `result`; failed if the block raises (`Retry`, `Snooze` and `Fail` work as in a handler); released if
     the block is cancelled, which happens when the lease expires or the task is cancelled.
+
+    `last_checkpoint` is what an earlier attempt has kept. `is_overdue` is true once the attempt takes longer
+    than its submission expected: report progress, or it is ended.
     """
 
     def __init__(self, client: AgentClient, answer: Mapping[str, Any], asked_at: float) -> None:
@@ -44,6 +47,8 @@ class AgentTask:
         self.priority: int = task["priority"]
         self.payload: dict[str, Any] = task["payload"]
         self.trace_id: str = task["trace_id"]
+        self.last_checkpoint: Any = task.get("checkpoint_data")
+        self.is_overdue = False
         self.result: Any = None
         self.status: str | None = None
         self.ended: str | None = None
@@ -60,9 +65,9 @@ class AgentTask:
         """
         return self.ended is not None
 
-    async def heartbeat(self, progress: float | None = None, message: str | None = None) -> bool:
-        """Renew the lease, with an optional progress from 0 to 1; return whether the task was cancelled."""
-        return await self._client.heartbeat(self, progress, message)
+    async def heartbeat(self, percent: float | None = None, step: str | None = None, **options: Any) -> bool:
+        """Renew the lease and report progress; arguments and answer are those of `AgentClient.heartbeat`."""
+        return await self._client.heartbeat(self, percent, step, **options)
 
     def end(self, reason: str) -> None:
         """Cancel the block: the lease is lost, or the task was cancelled. Any thread may call it."""

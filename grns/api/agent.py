@@ -60,13 +60,6 @@ class TokenRequest(Body):
     token: Annotated[str, Field(min_length=1, max_length=2100)]
 
 
-class RenewRequest(TokenRequest):
-    """Renew the lease. `progress` is from 0 to 1; a new `progress` or `message` publishes an event."""
-
-    progress: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)] | None = None
-    message: _Text | None = None
-
-
 class CompleteRequest(TokenRequest):
     """Complete the task. `result` is any JSON value."""
 
@@ -102,7 +95,10 @@ class SnoozeRequest(TokenRequest):
 
 
 class ClaimedTask(BaseModel):
-    """A claimed task. This is attempt `counted_attempt` of `max_attempts`."""
+    """A claimed task. This is attempt `counted_attempt` of `max_attempts`.
+
+    `checkpoint_data` is what an earlier attempt has kept; null if none has.
+    """
 
     id: str
     task_type: str
@@ -112,6 +108,7 @@ class ClaimedTask(BaseModel):
     max_attempts: int
     payload: dict[str, Any]
     trace_id: str
+    checkpoint_data: Any
 
 
 class ClaimResponse(BaseModel):
@@ -125,13 +122,6 @@ class ClaimResponse(BaseModel):
     waited_seconds: float
     agent_id: str
     task: ClaimedTask
-
-
-class RenewResponse(BaseModel):
-    """The new lease. If `cancel_requested` is true, release the task."""
-
-    lease_seconds: float
-    cancel_requested: bool
 
 
 class FinishResponse(BaseModel):
@@ -179,22 +169,6 @@ async def claim_next_task(
     if handed is None:
         return Response(status_code=204)
     return Answer(_handed_out(handed, began_at, await request_context.context.token_keys.latest()))
-
-
-@routes.post("/queue/renew", response_model=RenewResponse)
-async def renew_claim(
-    request_context: Agent, body: Annotated[RenewRequest, strict_body(RenewRequest, code="bad_renewal")]
-) -> Response:
-    """Renew the lease of a task. The answer says whether its cancellation was requested."""
-    shown = await _verified(request_context, body)
-    is_asked = await request_context.context.agent_writes.renew(
-        request_context.writing,
-        shown,
-        actor=request_context.actor,
-        progress=body.progress,
-        message=body.message,
-    )
-    return Answer({"lease_seconds": shown.lease_seconds, "cancel_requested": is_asked})
 
 
 @routes.post("/queue/complete", response_model=FinishResponse)
@@ -329,11 +303,12 @@ def _handed_out(handed: AssignedTask, began_at: float, key: SigningKey) -> dict[
             "max_attempts": claim.attempt_limit,
             "payload": loads_stored(claim.payload),
             "trace_id": claim.trace_id,
+            "checkpoint_data": handed.checkpoint,
         },
     }
 
 
-async def _verified(request_context: RequestContext, said: TokenRequest) -> ClaimToken:
+async def verified(request_context: RequestContext, said: TokenRequest) -> ClaimToken:
     """Return the token that was shown. Raises NotFoundError: another workspace, Forbidden: another pool."""
     shown = await request_context.context.token_keys.verify(claim_token.read(said.token))
     if shown.workspace != request_context.workspace:
@@ -347,4 +322,4 @@ async def _written(
     said: TokenRequest,
     write: Callable[[OpenDatabase, ClaimToken], Awaitable[str]],
 ) -> Answer:
-    return Answer({"status": await write(request_context.writing, await _verified(request_context, said))})
+    return Answer({"status": await write(request_context.writing, await verified(request_context, said))})

@@ -22,6 +22,7 @@ from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.poller import Poller
 from grns.worker.pool import Pool
+from grns.worker.progress import ProgressStore
 from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
 from grns.worker.steps import AttemptSteps, StepStore
@@ -59,6 +60,7 @@ class _WorkerFactory:
         self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch, keeping=self.leases)
         self.result_limits = settings.result_limits
         self.steps = StepStore(database, batch_limit=settings.claim_batch)
+        self.progress = ProgressStore(database, batch_limit=settings.claim_batch)
         self.client = tools.client(app, database, transport, handlers_database, actor=self.claimant.agent_id)
         self.handlers = HandlerRunner(
             pool,
@@ -90,6 +92,7 @@ class _WorkerFactory:
             handlers=self.handlers,
             executor=self.executor,
             slots=self.slots,
+            progress=self.progress,
             make_poller=self.poller,
             make_router=self.router,
             make_pause_watch=self.pause_watch,
@@ -111,6 +114,7 @@ class _WorkerFactory:
             result_limits=self.result_limits,
             client=self.client,
             steps=lambda: AttemptSteps(claim, self.steps, self.result_limits, is_first=claim.attempt == 1),
+            progress=self.progress,
         )
 
     def heartbeat_process(self) -> HeartbeatProcess:

@@ -32,6 +32,13 @@ def _count(task: Task) -> str:
     return attempts_of(task.attempt - task.uncounted_attempts, task.max_attempts, " of ") + in_all
 
 
+def _progress(task: Task) -> str | None:
+    parts = [] if task.progress_percent is None else [f"{task.progress_percent:.0f} %"]
+    parts += [] if task.current_step is None else [task.current_step]
+    parts += ["overdue"] if task.is_overdue else []
+    return ", ".join(parts) or None
+
+
 _FIELDS: Sequence[tuple[str, Cell]] = (
     ("id", "id"),
     ("type", "task_type"),
@@ -48,6 +55,8 @@ _FIELDS: Sequence[tuple[str, Cell]] = (
     ("due", "next_attempt_at"),
     ("started", "started_at"),
     ("owner", "owner_agent_id"),
+    ("progress", _progress),
+    ("expected end", "estimated_completion_at"),
     ("lease until", "lease_until"),
     ("cancel asked", "cancel_requested_at"),
     ("finished", "finished_at"),
@@ -110,6 +119,8 @@ def _draw(task: Task, attempts: Sequence[Attempt]) -> None:
     document("payload", task.payload)
     if task.result is not None or task.status == "succeeded":
         document("result", task.result)
+    if task.checkpoint_data is not None:
+        document("checkpoint", task.checkpoint_data)
     if task.last_error is not None:
         title = "error of an earlier attempt" if task.status == "succeeded" else "last error"
         document(title, {name: value for name, value in task.last_error.items() if name != "traceback"})

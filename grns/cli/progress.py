@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from grns.cli import failure
+from grns.model.text import safe
 
 _LINE_SECONDS = 5.0
 _READ_SECONDS = 0.25
@@ -34,7 +35,7 @@ def progress(*, has_lines: bool = True) -> Iterator[ShowProgress]:
         return
     bar = Progress(
         BarColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
@@ -43,7 +44,7 @@ def progress(*, has_lines: bool = True) -> Iterator[ShowProgress]:
         task = bar.add_task("", total=None)
 
         def show(done: int, total: int | None, text: str) -> None:
-            bar.update(task, completed=done, total=total, description=text)
+            bar.update(task, completed=done, total=total, description=safe(text))
 
         yield show
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -17,9 +16,9 @@ from grns.cli.output import Column, Output, output_option, text
 from grns.cli.session import CliSession, paged, with_session
 from grns.cli.task_pause import pause, resume
 from grns.cli.task_steps import reset, signal, steps
-from grns.diagnose.explain.queued import standing
-from grns.diagnose.explain.read import read_situation
-from grns.errors import GrnsError, InvalidInputError, WaitTimeoutError
+from grns.cli.task_wait import note_cause, wait, wait_for_end, watch
+from grns.client.arguments import WIRE
+from grns.errors import GrnsError, InvalidInputError
 from grns.model.filter import Filter
 from grns.model.json import dumps
 from grns.model.submission import Edit, submission
@@ -36,15 +35,17 @@ from grns.tasks.search import TaskSummary
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
 _BAD, _BAD_EDIT = "bad_submission", "bad_edit"
 _JSON_NAMES = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-_CLAIMED_LATER = ("waiting", "queued", "retry_wait")
-# Sooner than this, a task without an obstacle is claimed.
-_NOTE_SECONDS = 3.0
-_LONGEST_NOTE_SECONDS = 60.0
 _PRIORITY_HELP = "0 critical … 3 background."
 
 
 def _attempts(task: TaskSummary) -> str:
     return attempts_of(task.attempt - task.uncounted_attempts, task.max_attempts, "/")
+
+
+def _done(task: TaskSummary) -> str:
+    if task.progress_percent is None or task.status != "running":
+        return ""
+    return f"{task.progress_percent:.0f} %"
 
 
 _COLUMNS = (
@@ -53,6 +54,7 @@ _COLUMNS = (
     Column("POOL", "agent_type", may_shrink=True, spare=2),
     Column("PRIO", "priority", spare=4),
     Column("STATUS", "status", is_status=True),
+    Column("DONE", _done, spare=2),
     Column("ATTEMPT", _attempts, spare=3),
     Column("CREATED", "created_at", is_age=True, spare=1),
     Column("CHANGED", "updated_at", is_age=True, spare=5),
@@ -107,6 +109,12 @@ def task() -> None:
     help="Maximum attempts. Defaults to the handler's setting.",
 )
 @click.option(
+    "--estimate",
+    type=option.Duration(code=_BAD),
+    metavar="TIME",
+    help="How long an attempt is expected to take: 30, 5m, 2h, 1d.",
+)
+@click.option(
     "--idempotency-key", metavar="KEY", help="Idempotency key: the same key returns the existing task."
 )
 @click.option(
@@ -129,7 +137,14 @@ def task() -> None:
 @click.option("--wait", "is_waiting", is_flag=True, help="Wait until the task ends, and show it.")
 @option.timeout_option
 @output_option
-def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | None, **fields: Any) -> None:
+def submit(
+    out: Output,
+    payload: str | None,
+    estimate: float | None,
+    is_waiting: bool,
+    timeout: float | None,
+    **fields: Any,
+) -> None:
     """Submit a task of TYPE."""
     try:
         content = option.read_json(payload)
@@ -138,7 +153,7 @@ def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | 
             raise InvalidInputError(_BAD, f"the payload must be a JSON object, not {kind}")
     except InvalidInputError as error:
         raise failure.hinted(error, _EXAMPLE.format(task_type=fields["task_type"])) from error
-    fields["payload"] = content
+    fields |= {"payload": content, "estimated_duration_minutes": None if estimate is None else estimate / 60}
     # Everything that can be invalid is reported before a connection is opened.
     dumps(submission(**fields).payload, load().payload_limits)
     _submit(out, fields, is_waiting, timeout)
@@ -148,11 +163,13 @@ def submit(out: Output, payload: str | None, is_waiting: bool, timeout: float | 
 async def _submit(
     session: CliSession, out: Output, fields: dict[str, Any], is_waiting: bool, timeout: float | None
 ) -> None:
-    task_type, pool = fields.pop("task_type"), fields.pop("agent_type")
-    submitted = await session.client.submit(task_type, pool=pool, delay=fields.pop("delay_seconds"), **fields)
+    said = {WIRE.get(name, name): value for name, value in fields.items()}
+    if (minutes := said.pop("estimate")) is not None:
+        said["estimate"] = minutes * 60
+    submitted = await session.client.submit(said.pop("task"), **said)
     if is_waiting:
         failure.note(f"task {submitted.id}: waiting for its end")
-        await _wait(session, out, submitted.id, timeout)
+        await wait_for_end(session, out, submitted.id, timeout)
         return
     record = {"id": submitted.id, "created": submitted.created, "trace_id": submitted.trace_id}
     out.record(record, lambda: text(submitted.id))
@@ -160,13 +177,15 @@ async def _submit(
         failure.note("nothing was created: its idempotency key has this task, or it was merged into it")
     elif out.is_table:
         with suppress(GrnsError):
-            await _note_cause(session, submitted.id)
+            await note_cause(session, submitted.id)
 
 
 task.add_command(submit_many)
 task.add_command(steps)
 task.add_command(signal)
 task.add_command(reset)
+task.add_command(wait)
+task.add_command(watch)
 
 
 @task.command(
@@ -243,52 +262,6 @@ async def show(session: CliSession, out: Output, task_id: str) -> None:
 async def events(session: CliSession, out: Output, task_id: str) -> None:
     """List a task's events in order."""
     await show_events(session.client, out, task_id)
-
-
-@task.command(examples=["grns task wait TASK_ID", "grns task wait TASK_ID --timeout 5m -o json"])
-@option.task_id
-@option.timeout_option
-@output_option
-@with_session("read")
-async def wait(session: CliSession, out: Output, task_id: str, timeout: float | None) -> None:
-    """Wait until a task ends. Exit code 0: succeeded, 1: did not succeed, 6: timeout."""
-    await _wait(session, out, task_id, timeout)
-
-
-async def _wait(session: CliSession, out: Output, task_id: str, timeout: float | None) -> None:
-    noting = asyncio.create_task(_note_obstacle(session, task_id))
-    try:
-        ended = await session.client.wait(task_id, timeout=timeout)
-    except WaitTimeoutError as error:
-        raise failure.hinted(error, f"grns explain {task_id}") from error
-    finally:
-        noting.cancel()
-        await asyncio.gather(noting, return_exceptions=True)
-    await show_task(session, out, task_id)
-    if ended.status != "succeeded":
-        raise click.exceptions.Exit(failure.FAILED)
-
-
-async def _note_obstacle(session: CliSession, task_id: str) -> None:
-    """Write once why no worker can claim a task: its pool is paused, or no live worker handles its type."""
-    pause = _NOTE_SECONDS
-    while True:
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_NOTE_SECONDS)
-        with suppress(GrnsError):  # the wait continues without it
-            if await _note_cause(session, task_id):
-                return
-
-
-async def _note_cause(session: CliSession, task_id: str) -> bool:
-    """Write why no worker can claim a task; return False if one can."""
-    seen = await read_situation(session.database, task_id, workspace=session.workspace)
-    if seen is None or seen.task.status not in _CLAIMED_LATER or not (causes := standing(seen)):
-        return False
-    failure.note(f"task {task_id}: {causes[0].sentence}")
-    for step in causes[0].next_steps:
-        failure.note(f"  try: {step}")
-    return True
 
 
 @task.command(

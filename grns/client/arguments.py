@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from grns.client.workflow import WorkflowTask
 
 # Names of the wire that are others in Python.
-WIRE = {"task_type": "task", "agent_type": "pool", "delay_seconds": "delay"}
+WIRE = {
+    "task_type": "task",
+    "agent_type": "pool",
+    "delay_seconds": "delay",
+    "estimated_duration_minutes": "estimate",
+}
 _NAMES = Submission.model_fields.keys() - WIRE.keys() | set(WIRE.values())
 # Options of other frameworks, and what they are called here.
 _ELSEWHERE = {
@@ -92,6 +97,9 @@ def submission_of(
     if "delay" in said:
         seconds = seconds_of(said.pop("delay"))
         said["delay_seconds"] = None if seconds is None else float(seconds)
+    if "estimate" in said and (estimate := said.pop("estimate")) is not None:
+        seconds = seconds_of(estimate)
+        said["estimated_duration_minutes"] = estimate if seconds is None else seconds / 60
     said.setdefault("workspace", workspace)
     if said.get("trace_id") is None and trace_id is not None:
         said["trace_id"] = trace_id

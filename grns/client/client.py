@@ -109,6 +109,7 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
         delay: float | timedelta = 0.0,
         run_at: datetime | None = None,
         max_attempts: int | None = None,
+        estimate: float | timedelta | None = None,
         needs: Sequence[TaskHandle[Any] | Need | str] = (),
         required: int | None = None,
         idempotency_key: str | None = None,
@@ -128,6 +129,7 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
         delay: float | timedelta = 0.0,
         run_at: datetime | None = None,
         max_attempts: int | None = None,
+        estimate: float | timedelta | None = None,
         needs: Sequence[TaskHandle[Any] | Need | str] = (),
         required: int | None = None,
         idempotency_key: str | None = None,
@@ -151,6 +153,8 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
             delay: delay before the task is queued, in seconds or as a `timedelta`, at most 366 days.
             run_at: time at which the task is queued, with its zone, instead of a delay.
             max_attempts: maximum attempts. Defaults to the handler's setting.
+            estimate: how long an attempt is expected to take, in seconds or as a `timedelta`. 30 minutes
+                after that grns warns; then an attempt that reports no progress for 10 minutes is ended.
             needs: tasks that must end first: handles, ids or `grns.after(...)`, at most 10,000. Each must
                 succeed, unless you say otherwise; once that cannot happen any more, the task is cancelled.
             required: how many of `needs` must end as they should. Defaults to all.

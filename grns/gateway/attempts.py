@@ -13,26 +13,33 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
-from grns.errors import ContendedError, LeaseLostError, OutcomeUnknownError, UnavailableError, UnusableError
+from grns.errors import (
+    ContendedError,
+    LeaseLostError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnusableError,
+)
 from grns.gateway.registry import WorkerRegistry
 from grns.model.claim_token import ClaimToken
 from grns.model.failure import LONGEST_MESSAGE, clean, failed, normalize
 from grns.model.outcome import Finished, Outcome, Verb
 from grns.model.retry import MAX_BACKOFF_SECONDS, Backoff
-from grns.postgres import audit_log as change
 from grns.postgres.database import Database, Session
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import AttemptFailed, AttemptFinished, AttemptReleased, LeaseLost
 from grns.worker.finishes import Finish, Finishes
+from grns.worker.progress import Recorded, Report, merged, record
 from grns.worker.renewals import HeldLease, RenewResult, renew
 
 _PATIENCE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.05
-_PROGRESS_SECONDS = 1.0
-_MOST_PROGRESS = 10_000
+_REPORT_SECONDS = 1.0
+_MOST_REPORTS = 10_000
 _RELEASED = "released"
 _MOST_FRAMES, _LONGEST_FRAME = 5, 300
 # As frames are kept of handlers: another line is no other failure.
@@ -43,6 +50,24 @@ Answer = TypeVar("Answer")
 OpenDatabase = Callable[[], AbstractAsyncContextManager[Database | Session]]
 
 
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The answer to a renewal: whether the task is to be cancelled, and has taken longer than expected."""
+
+    is_cancel_requested: bool
+    is_overdue: bool
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What an attempt has reported and nothing has written yet, and when it was written last."""
+
+    unsaved: Report = field(default_factory=Report)
+    written_at: float = float("-inf")
+    is_overdue: bool = False
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class HttpAttempts:
     """Renews and ends attempts. The statements check each token: `LeaseLostError` where it is
     over."""
@@ -50,55 +75,61 @@ class HttpAttempts:
     def __init__(self, *, registry: WorkerRegistry, emit: Emit) -> None:
         self._registry = registry
         self._emit = emit
-        self._progress = _Progress()
+        self._turns: OrderedDict[UUID, _Turn] = OrderedDict()
 
     async def renew(
         self,
         open_database: OpenDatabase,
         token: ClaimToken,
         *,
-        actor: str,
-        progress: float | None,
-        message: str | None,
-    ) -> bool:
-        """Renew a lease, and return whether its task is to be cancelled; `LeaseLostError`.
+        report: Report | None,
+    ) -> Renewal:
+        """Renew a lease, and write what the worker reports, once a second at most; `LeaseLostError`."""
 
-        Progress is an event of the log, `evt.agent.<agent_type>.progress`: where it is another one than
-        before, and once a second at most.
-        """
-        is_news = self._progress.is_news(token.lease_id, progress, message)
-
-        async def ask(database: Database | Session) -> RenewResult:
-            if not is_news:
-                return await _renew(database, token)
-            async with database.transaction() as connection:  # the attempt cannot end in between
-                verdict = await _renew(Session(connection), token)
-                said = {"progress": progress, "message": message}
-                await change.note(
-                    connection,
-                    workspace=token.workspace,
-                    kind=f"evt.agent.{token.agent_type}.progress",
-                    actor=actor,
-                    payload={
-                        "task_id": token.task_id,
-                        "agent_id": token.agent_id,
-                        "attempt": token.attempt,
-                        **said,
-                    },
-                    task_id=token.task_id,
-                )
-                return verdict
+        async def ask(database: Database | Session) -> Renewal:
+            renewed = await _renew(database, token)
+            (row,) = await database.run("read_overdue", token.task_id, token.workspace, token.attempt)
+            return Renewal(renewed.is_cancel_requested, row["is_overdue"])
 
         try:
-            verdict = await _persist(open_database, ask)
+            renewal = await _persist(open_database, ask)
+            if report is not None:
+                is_overdue = await self._record(open_database, token, report)
+                renewal = Renewal(renewal.is_cancel_requested, is_overdue)
         except LeaseLostError:
             self._note_loss(token, "refused")
             raise
-        if is_news:
-            self._progress.note(token.lease_id, progress, message)
         self._registry.holds(token.workspace, token.agent_id, token.lease_id, token.lease_seconds)
         await self._registry.note(token.workspace, token.agent_id)
-        return verdict.is_cancel_requested
+        return renewal
+
+    async def _record(self, open_database: OpenDatabase, token: ClaimToken, report: Report) -> bool:
+        """Write a report, a second after the last one at least, together with those that come meanwhile."""
+        turn = self._turns.setdefault(token.lease_id, _Turn())
+        self._turns.move_to_end(token.lease_id)
+        if len(self._turns) > _MOST_REPORTS:
+            self._turns.popitem(last=False)
+        turn.unsaved = merged(turn.unsaved, report)
+
+        async def ask(database: Database | Session) -> Recorded:
+            (recorded,) = await record(database, [(token.claim(), unsaved)])
+            if recorded.verdict == "lost":
+                raise _lost(token)
+            if recorded.verdict == "locked":
+                raise ContendedError(f"task {token.task_id} is locked by another transaction")
+            return recorded
+
+        async with turn.writing:
+            if turn.unsaved != Report():  # else another request has written this report, too
+                await asyncio.sleep(turn.written_at + _REPORT_SECONDS - time.monotonic())
+                unsaved, turn.unsaved = turn.unsaved, Report()
+                try:
+                    turn.is_overdue = (await _persist(open_database, ask)).is_overdue
+                except BaseException:
+                    turn.unsaved = merged(unsaved, turn.unsaved)
+                    raise
+                turn.written_at = time.monotonic()
+            return turn.is_overdue
 
     async def finish(self, open_database: OpenDatabase, token: ClaimToken, outcome: Outcome) -> str:
         """Write what came of an attempt, and return the task's new status; `LeaseLostError`.
@@ -185,7 +216,7 @@ class HttpAttempts:
 
     def _note_end(self, token: ClaimToken, status: str) -> None:
         self._registry.ended(token.workspace, token.agent_id, token.lease_id)
-        self._progress.forget(token.lease_id)
+        self._turns.pop(token.lease_id, None)
         if status == "lost":
             self._note_loss(token, "finish")
             raise _lost(token)
@@ -193,31 +224,6 @@ class HttpAttempts:
     def _note_loss(self, token: ClaimToken, reason: str) -> None:
         self._registry.ended(token.workspace, token.agent_id, token.lease_id)
         self._emit(LeaseLost(token.task_id, token.attempt, token.trace_id, reason))
-
-
-class _Progress:
-    """What agents have said last of their tasks, and when."""
-
-    def __init__(self) -> None:
-        self._said: OrderedDict[UUID, tuple[object, object, float]] = OrderedDict()
-
-    def is_news(self, lease_id: UUID, progress: float | None, message: str | None) -> bool:
-        """Return whether it is news."""
-        if progress is None and message is None:
-            return False
-        *said, at = self._said.get(lease_id, (None, None, -_PROGRESS_SECONDS))
-        return said != [progress, message] and time.monotonic() - at >= _PROGRESS_SECONDS
-
-    def note(self, lease_id: UUID, progress: float | None, message: str | None) -> None:
-        """Note that it was published."""
-        self._said[lease_id] = (progress, message, time.monotonic())
-        self._said.move_to_end(lease_id)
-        if len(self._said) > _MOST_PROGRESS:
-            self._said.popitem(last=False)
-
-    def forget(self, lease_id: UUID) -> None:
-        """Forget an attempt that has ended."""
-        self._said.pop(lease_id, None)
 
 
 async def _renew(database: Database | Session, token: ClaimToken) -> RenewResult:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from grns.access.keys import recognise
 from grns.access.limiter import WorkspaceLimiter
@@ -23,6 +24,7 @@ from grns.telemetry.task_signals import ClaimReturned
 from grns.worker.claims import Claimant, Claims
 from grns.worker.executor import Claimer
 from grns.worker.finishes import Finishes
+from grns.worker.progress import ProgressStore
 
 # How long priority subjects get to deliver before a request that does not wait gets the answer "nothing".
 _LEAST_WAIT_SECONDS = 0.25
@@ -47,10 +49,11 @@ class WaitingWorker:
 
 @dataclass(frozen=True, slots=True)
 class AssignedTask:
-    """A claimed task, and the claim token with which the HTTP worker reports its outcome."""
+    """A claimed task, the claim token with which the HTTP worker reports its outcome, and its checkpoint."""
 
     claim: Claim
     token: ClaimToken
+    checkpoint: Any = None
 
 
 class HttpClaims:
@@ -68,6 +71,7 @@ class HttpClaims:
         emit: Emit,
     ) -> None:
         self._database = database
+        self._progress = ProgressStore(database, batch_limit=_MOST_WAITING)
         self._make_claimer = make_claimer
         self._make_queue = make_queue
         self._nudges = nudges
@@ -108,6 +112,7 @@ class HttpClaims:
             return None
         try:
             await self._check_key(seeking.principal, began_at)
+            checkpoint = await self._progress.read_checkpoint(claim) if claim.attempt > 1 else None
         except BaseException:
             self._spawn(self._give_back(claim))
             raise
@@ -115,7 +120,7 @@ class HttpClaims:
             await self._give_back(claim)
             return None
         self._registry.holds(who.workspace, who.agent_id, claim.lease_id, who.lease_seconds)
-        return AssignedTask(claim, _token_of(claim, who))
+        return AssignedTask(claim, _token_of(claim, who), checkpoint)
 
     async def _check_key(self, principal: Principal, began_at: float) -> None:
         """Refuse a key that ended while its holder waited, with `UnauthenticatedError`."""

@@ -1,7 +1,9 @@
-"""The reaper: takes tasks back whose lease is over."""
+"""The reaper: takes tasks back whose lease is over, or whose attempt has stalled."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,9 +13,15 @@ from grns.nats import JetStream
 from grns.postgres.database import Database, Row
 from grns.runtime.service import PeriodicService
 from grns.settings.groups import LeaseSettings
-from grns.telemetry.task_signals import ReaperGraceStarted, TaskReaped
+from grns.telemetry.task_signals import (
+    AttemptOverdue,
+    AttemptStalled,
+    ReaperGraceStarted,
+    TaskReaped,
+)
 
 _BATCH = 200
+_WARN_SECONDS = 15.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -26,6 +34,7 @@ class Reaper(PeriodicService):
     name: str = "reaper"
     _scan_window: ScanWindow = field(default_factory=ScanWindow, init=False)
     _is_holding: bool = field(default=False, init=False)
+    _warn_at: float = field(default=-math.inf, init=False)
 
     async def tick(self) -> float:
         """Reap one batch, unless reapers hold still after an outage."""
@@ -40,6 +49,7 @@ class Reaper(PeriodicService):
             self._is_holding = True
             return tick_seconds
         self._is_holding = False
+        await self._end_stalled()
         rows = await reap(self.database, _BATCH, self._scan_window.seconds())
         for row in rows:
             self.emit(TaskReaped(row["id"], row["agent_id"], row["attempt"], row["trace_id"], row["status"]))
@@ -47,8 +57,26 @@ class Reaper(PeriodicService):
             await self.transport.nudge(subjects.RELAY_NUDGE)
         if len(rows) == _BATCH:
             return 0.0
+        await self._warn_overdue()
         self._scan_window.note_end()
         return tick_seconds
+
+    async def _end_stalled(self) -> None:
+        for row in await self.database.run("end_stalled", _BATCH):
+            self.emit(AttemptStalled(row["id"], row["agent_id"], row["attempt"], row["trace_id"]))
+
+    async def _warn_overdue(self) -> None:
+        if time.monotonic() < self._warn_at:
+            return
+        settings = self.settings
+        grace_seconds, stall_seconds = settings.overdue_after_seconds, settings.overdue_stall_seconds
+        rows = await self.database.run("warn_overdue", grace_seconds, stall_seconds, _BATCH)
+        for row in rows:
+            self.emit(AttemptOverdue(row["task_id"], row["agent_id"], row["attempt"], row["trace_id"]))
+        if len(rows) < _BATCH:
+            self._warn_at = time.monotonic() + min(
+                _WARN_SECONDS, max(grace_seconds, settings.reap_tick_seconds)
+            )
 
 
 async def tick_reaper(

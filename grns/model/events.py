@@ -155,12 +155,32 @@ class TaskSnoozed(Payload):
 
 
 class TaskLeaseExpired(Payload):
-    """The lease expired. The task is queued again."""
+    """The lease expired, or was taken from an attempt that `stalled`. The task is queued again."""
 
     task_id: TaskId
     agent_id: AgentId
     attempt: Attempt
     lease_until: Instant
+    error_class: Literal["stalled"] | None = None
+
+
+class AttemptProgressed(Payload):
+    """An attempt has reported its progress: at each ten percent, of a task at most every 30 seconds."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    progress_percent: Annotated[float, Field(ge=0, le=100)] | None = None
+    current_step: Annotated[str, Field(max_length=255)] | None = None
+
+
+class OverdueAttempt(Payload):
+    """An attempt takes longer than expected. If it reports no progress from now on, it is ended."""
+
+    task_id: TaskId
+    agent_id: AgentId
+    attempt: Attempt
+    estimated_completion_at: Instant
 
 
 class TaskReleased(Payload):
@@ -284,6 +304,8 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "evt.task.retry_scheduled": TaskRetryScheduled,
     "evt.task.snoozed": TaskSnoozed,
     "evt.task.lease_expired": TaskLeaseExpired,
+    "evt.attempt.progressed": AttemptProgressed,
+    "evt.attempt.overdue": OverdueAttempt,
     "evt.task.released": TaskReleased,
     "evt.task.dead": TaskDead,
     "evt.task.cancelled": TaskCancelled,

@@ -42,6 +42,7 @@ AgentType = Annotated[Token, AfterValidator(_not_reserved)]
 Priority = Annotated[int, Field(ge=0, le=3, strict=True)]
 MaxAttempts = Annotated[int, Field(ge=1, le=MAX_ATTEMPTS_LIMIT, strict=True)]
 DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS, allow_inf_nan=False, strict=True)]
+EstimatedMinutes = Annotated[float, Field(gt=0, le=MAX_DELAY_SECONDS / 60, allow_inf_nan=False, strict=True)]
 IdempotencyKey = Annotated[str, Field(pattern=r"^[ -~]{1,255}$")]
 
 
@@ -144,7 +145,8 @@ class Submission(BaseModel):
 
     `run_at` in the past queues the task at once. A task with `needs` waits for the tasks that it needs, by
     their ids; `required` is how many of them must end as they should, and defaults to all. With `unique`
-    it may be merged into a task that waits or runs.
+    it may be merged into a task that waits or runs. `estimated_duration_minutes` is how long an attempt is
+    expected to take.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -156,6 +158,7 @@ class Submission(BaseModel):
     delay_seconds: DelaySeconds = 0.0
     run_at: RunAt | None = None
     max_attempts: MaxAttempts | None = None
+    estimated_duration_minutes: EstimatedMinutes | None = None
     idempotency_key: IdempotencyKey | None = None
     trace_id: TraceId | None = None
     causation_id: MessageId | None = None

@@ -112,7 +112,8 @@ class Task:
     not count: those before the latest redrive, and those released at a shutdown. `max_attempts` bounds the
     difference. It is None before the first claim if only the handler sets it. `waits_for` is `time`, `tasks`,
     `signal`, `limit` or `pause` while the status is `waiting`; `limits` are the limits that it falls under,
-    each with its key, as `tenant:acme`.
+    each with its key, as `tenant:acme`. `progress_percent`, `current_step`, `estimated_completion_at` and
+    `is_overdue` are of the latest attempt; `checkpoint_data` is the latest one of any attempt.
     """
 
     id: str
@@ -147,6 +148,11 @@ class Task:
     operation_id: int | None = None
     waits_for: str | None = None
     limits: list[str] | None = None
+    progress_percent: float | None = None
+    current_step: str | None = None
+    checkpoint_data: Any = None
+    estimated_completion_at: datetime | None = None
+    is_overdue: bool = False
 
     @property
     def is_terminal(self) -> bool:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ARRAY, TIMESTAMP, BigInteger, Column, Integer, MetaData, SmallInteger, Table, Text
+from sqlalchemy import (
+    ARRAY,
+    TIMESTAMP,
+    BigInteger,
+    Column,
+    Double,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+)
 from sqlalchemy.dialects.postgresql import BYTEA, JSONB, UUID
 
 metadata = MetaData(schema="grns")
@@ -52,6 +63,15 @@ tasks = Table(
 )
 
 needs = Table("needs", metadata, Column("task_id", Text), Column("needs", Text))
+
+progress = Table(
+    "progress",
+    metadata,
+    Column("task_id", Text, primary_key=True),
+    Column("attempt", Integer),
+    Column("percent", Double),
+    Column("step", Text),
+)
 
 dead_letters = Table(
     "dead_letters",

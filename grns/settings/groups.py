@@ -164,6 +164,12 @@ class LeaseSettings(SettingsGroup):
     reaper_interval_seconds: Seconds | None = Field(
         None, description="interval of the reaper; defaults to min(2, lease / 5)"
     )
+    overdue_after_seconds: float = Field(
+        1800.0, ge=0, description="how long after its estimate an attempt counts as overdue, and grns warns"
+    )
+    overdue_stall_seconds: Seconds = Field(
+        600.0, description="an overdue attempt that reports no progress for so long is ended"
+    )
 
     @property
     def reap_tick_seconds(self) -> float:

@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
-from sqlalchemy import Label, Select, and_, case, func, or_, select
+from sqlalchemy import Label, ScalarSelect, Select, and_, case, func, or_, select
 
 from grns.model.filter import Filter, Term
 from grns.model.task import REDRIVABLE, TaskStatus
 from grns.postgres import query
 from grns.postgres.database import Database, Row, Session, build
 from grns.postgres.paging import Page, bad_cursor, cursor, parts
+from grns.postgres.tables import progress
 from grns.tasks.filter_sql import Columns, Condition, conditions
 from grns.tasks.index_scan import AFTER_ALL, ENDED, EVERY_STATE, LATEST, IndexScan, Key, plans
 
@@ -61,10 +62,16 @@ class TaskSummary:
     finished_at: datetime | None
     lease_until: datetime | None
     discarded_at: datetime | None
+    progress_percent: Annotated[
+        float | None, Field(description="How far the latest attempt is, as it has reported.")
+    ]
+    current_step: Annotated[
+        str | None, Field(description="What the latest attempt does, as it has reported.")
+    ]
 
 
 # What is not a column as it is.
-_COMPUTED = frozenset({"max_attempts", "error_class"})
+_COMPUTED = frozenset({"max_attempts", "error_class", "progress_percent", "current_step"})
 _COLUMNS = tuple(field.name for field in fields(TaskSummary) if field.name not in _COMPUTED)
 
 
@@ -163,12 +170,23 @@ def page_statement(scan: IndexScan, search: SearchQuery, after: Key, limit: int)
             func.coalesce(of.attempt_limit, of.max_attempts).label("max_attempts"),
             # a task that succeeded shows no error of an earlier attempt
             case((of.status != TaskStatus.SUCCEEDED, of.last_error["class"].astext)).label("error_class"),
+            _reported("percent", of).label("progress_percent"),
+            _reported("step", of).label("current_step"),
             is_match.label("is_match"),
             is_last.label("is_last"),
         )
         .where(or_(is_match, is_last))
         .order_by(*scan.in_order(of))
         .limit(limit + 1)
+    )
+
+
+def _reported(name: str, of: Any) -> ScalarSelect[Any]:
+    """Return what the latest attempt of a task has reported."""
+    return (
+        select(progress.c[name])
+        .where(progress.c.task_id == of.id, progress.c.attempt == of.attempt)
+        .scalar_subquery()
     )
 
 

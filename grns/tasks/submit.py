@@ -133,6 +133,7 @@ def columns(batch: Sequence[Prepared], actor: str | None = None, *, wakes: bool 
         _none_if_unsaid([one.run_at for one in said]),
         wakes,
         _none_if_unsaid([one.unique and one.unique.text() for one in said]),
+        _none_if_unsaid([one.estimated_duration_minutes for one in said]),
     )
 
 

@@ -19,6 +19,7 @@ from grns.model.submission import (
     MOST_NEEDS,
     AgentType,
     DelaySeconds,
+    EstimatedMinutes,
     Failures,
     MaxAttempts,
     Need,
@@ -63,6 +64,7 @@ class WorkflowStep(BaseModel):
     delay_seconds: DelaySeconds = 0.0
     run_at: RunAt | None = None
     max_attempts: MaxAttempts | None = None
+    estimated_duration_minutes: EstimatedMinutes | None = None
     needs: Annotated[tuple[StepNeed | Name, ...], Field(max_length=MOST_NEEDS)] = ()
     required: Annotated[int, Field(ge=1, strict=True)] | None = None
     on: Outcome | None = None

@@ -73,6 +73,10 @@ POOL_PAUSED = _gauge("grns_pool_paused", "worker",
 LEASE_EXPIRATIONS = _counter("grns_lease_expirations_total", "reaper",
     "Leases that expired and were reaped, by the status of the task.",
     Label("status", (TaskStatus.QUEUED, TaskStatus.DEAD, TaskStatus.CANCELLED)))
+ATTEMPTS_OVERDUE = _counter("grns_attempts_overdue_total", "reaper",
+    "Attempts that took longer than expected.")
+ATTEMPTS_STALLED = _counter("grns_attempts_stalled_total", "reaper",
+    "Attempts that were ended because they reported no progress.")
 PROMOTIONS = _counter("grns_promotions_total", "scheduler", "Due tasks queued.")
 
 # ---------------------------------------------------------------- relay

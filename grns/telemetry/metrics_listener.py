@@ -92,6 +92,8 @@ class MetricsListener:
         count = self._count
         return {
             task.TaskReaped: self._reaped,
+            task.AttemptOverdue: lambda _: count(metrics.ATTEMPTS_OVERDUE),
+            task.AttemptStalled: lambda _: count(metrics.ATTEMPTS_STALLED),
             service.TasksPromoted: lambda signal: count(metrics.PROMOTIONS, number=signal.tasks),
             service.TasksAdmitted: lambda signal: count(metrics.ADMISSIONS, number=signal.number),
             service.WaitsRepaired: lambda signal: count(metrics.WAITS_REPAIRED, number=signal.number),

@@ -156,6 +156,26 @@ class TaskReaped(Signal):
     status: str
 
 
+@signal("attempt_stalled", level="warning")
+class AttemptStalled(Signal):
+    """An attempt has reported nothing for too long: its lease is taken, and its task is put back."""
+
+    task_id: str
+    agent_id: str
+    attempt: int
+    trace_id: str
+
+
+@signal("attempt_overdue", level="warning")
+class AttemptOverdue(Signal):
+    """An attempt takes longer than its submission, or its handler, expected."""
+
+    task_id: str
+    agent_id: str
+    attempt: int
+    trace_id: str
+
+
 @signal("reaper_grace_started")
 class ReaperGraceStarted(Signal):
     """All reapers or Postgres were away: live workers have one lease of time to renew."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import wraps
@@ -43,6 +44,7 @@ class LocalContext(Context):
         results: Mapping[str, Any] | None = None,
         steps: dict[str, Any] | None = None,
         signals: Mapping[str, Any] | None = None,
+        last_checkpoint: Any = None,
     ) -> None:
         self._local_lease = Lease(claim, 0, 1)
         super().__init__(
@@ -56,6 +58,7 @@ class LocalContext(Context):
             steps=lambda: AttemptSteps(claim, LocalStepStore(steps), Limits(), is_first=False),
         )
         self.state = state
+        self.last_checkpoint = last_checkpoint
         self.result: Any = None
         self._connection = connection
         self._results = dict(results or {})
@@ -192,6 +195,7 @@ def context(
     results: Mapping[str, Any] | None = None,
     steps: dict[str, Any] | None = None,
     signals: Mapping[str, Any] | None = None,
+    last_checkpoint: Any = None,
 ) -> LocalContext:
     """Return a context with which a test calls a handler.
 
@@ -206,6 +210,7 @@ def context(
         results: what `ctx.results()` returns.
         steps: values of the steps that earlier attempts have recorded, by name; those of this one are added.
         signals: values that `ctx.wait_for_signal` returns, by name. Without one it times out, if it can.
+        last_checkpoint: what `ctx.last_checkpoint` is. What the handler reports is in `ctx.reported`.
 
     Example:
         ctx = grns.testing.context(attempt=3)
@@ -215,7 +220,7 @@ def context(
     claim = forged(task_type, text, attempt, max_attempts)
     return LocalContext(
         claim, state=state, connection=connection, client=client, results=results, steps=steps,
-        signals=signals,
+        signals=signals, last_checkpoint=last_checkpoint,
     )  # fmt: skip
 
 
@@ -231,12 +236,13 @@ async def run(
     results: Mapping[str, Any] | None = None,
     steps: dict[str, Any] | None = None,
     signals: Mapping[str, Any] | None = None,
+    last_checkpoint: Any = None,
 ) -> ResultT:
     """Run one attempt of a task as a worker does, and return its result.
 
     The payload is validated and becomes JSON on the way, dependencies are resolved, and the result becomes
     JSON and is validated. The lifespan of the pool is entered unless you pass a `state`;
-    `connection`, `client`, `results`, `steps` and `signals` are those of `context`.
+    `connection`, `client`, `results`, `steps`, `signals` and `last_checkpoint` are those of `context`.
 
     Raises:
         InvalidInputError: the payload does not fit the handler.
@@ -248,27 +254,34 @@ async def run(
     text = dumps(handler.call_signature.payload_text(payload), Limits())
     claim = forged(handler.task_type, text, attempt, max_attempts or handler.max_attempts or 3)
     local = LocalContext(
-        claim, connection=connection, client=client, results=results, steps=steps, signals=signals
-    )
-    *_, root = handler.pool.lineage()
-    runner = HandlerRunner(
-        root,
-        make_context=lambda _claim, _lease: local,
-        threads=1,
-        result_limits=Limits(),
-        emit=lambda _: None,
-    )
-    try:
-        if state is None:
-            await runner.start()
+        claim, connection=connection, client=client, results=results, steps=steps, signals=signals,
+        last_checkpoint=last_checkpoint,
+    )  # fmt: skip
+    async with local_runner(handler, local, threads=1, has_lifespan=state is None) as runner:
         text = await runner.call(handler, local, local._local_lease, state=state)
-    finally:
-        runner.close()
-        await runner.stop()
     value = local.result if local.finished is not None else json.loads(text)
     adapter = handler.call_signature.result
     result: ResultT = value if adapter is None else adapter.validate_python(value)
     return result
+
+
+@asynccontextmanager
+async def local_runner(
+    handler: Handler[Any, Any], local: LocalContext, *, threads: int | Executor, has_lifespan: bool = True
+) -> AsyncIterator[HandlerRunner]:
+    """Yield what runs a handler with a context, within the lifespans of its pools."""
+    *_, root = handler.pool.lineage()
+    runner = HandlerRunner(
+        root, make_context=lambda _claim, _lease: local, threads=threads, result_limits=Limits(),
+        emit=lambda _: None,
+    )  # fmt: skip
+    try:
+        if has_lifespan:
+            await runner.start()
+        yield runner
+    finally:
+        runner.close()
+        await runner.stop()
 
 
 def forged(task_type: str, payload: str, attempt: int, max_attempts: int) -> Claim:

@@ -22,10 +22,9 @@ from grns.tasks.submit import Prepared, Submitted
 from grns.tasks.workflow_plan import PlannedWorkflow
 from grns.tasks.workflows import WorkflowState
 from grns.telemetry import current
-from grns.testing.context import LocalContext, forged
+from grns.testing.context import LocalContext, forged, local_runner
 from grns.testing.eager_needs import EagerNeeds, Verdict, escalation
 from grns.worker.handler import Handler
-from grns.worker.handler_runner import HandlerRunner
 from grns.worker.pool import Pool
 
 _SAME = ("task_type", "agent_type", "payload")
@@ -307,24 +306,19 @@ class EagerClient(Client):
         results = self._needs.results(task_id)
         steps = self._steps.setdefault(task_id, {})
         known = len(steps)
-        local = LocalContext(claim, connection=self._connection, client=self, results=results, steps=steps)
-        *_, root = handler.pool.lineage()
-        runner = HandlerRunner(
-            root, make_context=lambda _claim, _lease: local, threads=self.threads, result_limits=Limits(),
-            emit=lambda _: None,
+        local = LocalContext(
+            claim, connection=self._connection, client=self, results=results, steps=steps,
+            last_checkpoint=task.checkpoint_data,
         )  # fmt: skip
         self._change(task_id, status=TaskStatus.RUNNING, attempt=claim.attempt, started_at=datetime.now(UTC))
-        try:
-            await runner.start()
+        async with local_runner(handler, local, threads=self.threads) as runner:
             outer = current.attempt()
             current.begin(claim)
             try:
                 outcome, _ = await runner.run(claim, local._local_lease)
             finally:
                 current.begin(outer)
-        finally:
-            runner.close()
-            await runner.stop()
+        self._note_progress(task_id, local)
         if outcome.verb is Verb.SNOOZE:
             due_at = datetime.now(UTC) + timedelta(seconds=outcome.backoff_seconds)
             spared = task.uncounted_attempts + 1
@@ -348,6 +342,13 @@ class EagerClient(Client):
             task_id, status=status, result=result, last_error=error, finished_at=ended_at,
             uncounted_attempts=spared,
         )  # fmt: skip
+
+    def _note_progress(self, task_id: str, local: LocalContext) -> None:
+        said = local.reported
+        checkpoint = local.last_checkpoint if said.checkpoint is None else json.loads(said.checkpoint)
+        self._change(
+            task_id, progress_percent=said.percent, current_step=said.step, checkpoint_data=checkpoint
+        )
 
     def _change(self, task_id: str, **changes: Any) -> None:
         self.tasks[task_id] = replace(self.tasks[task_id], updated_at=datetime.now(UTC), **changes)

@@ -20,7 +20,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from grns.dead_letters.queue import DeadLetterQueue
-from grns.errors import GrnsError, InvalidInputError, RejectedError, UnavailableError
+from grns.errors import GrnsError, InvalidInputError, LeaseLostError, RejectedError, UnavailableError
 from grns.model.json import Limits
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.model.task import command_id, random_uuid
@@ -312,6 +312,9 @@ class Executor(Claimer):
                 return finished
         if lease.is_lost:
             return Finished("lost")
+        if context._progress is not None:
+            with suppress(LeaseLostError, InvalidInputError):  # the guard of the outcome tells it, too
+                await self._persist(context._progress.flush)
         if outcome.verb is Verb.RELEASE:
             reason = "postgres_unavailable" if context.outage is not None else lease.ended or "shutdown"
             return await self._persist(partial(self._release, claim, reason))

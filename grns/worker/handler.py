@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
-from grns.model.duration import seconds_of
+from grns.model.duration import LONGEST_WAIT_SECONDS, seconds_of
 from grns.model.retry import Backoff
 from grns.model.submission import MAX_ATTEMPTS_LIMIT
 from grns.model.unique import Unique
+from grns.worker.progress import LEAST_STALL_SECONDS
 from grns.worker.signature import Signature
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class HandlerSettings:
     non_retryable: Errors = ()
     retryable: Errors | None = None
     unique: Unique | None = None
+    stall_seconds: float | None = None
 
     def over(self, outer: HandlerSettings) -> HandlerSettings:
         """Return these settings, completed by those of a pool around."""
@@ -83,6 +85,7 @@ class HandlerSettings:
             (*outer.non_retryable, *self.non_retryable),
             outer.retryable if self.retryable is None else self.retryable,
             self.unique,
+            self.stall_seconds,
         )
 
 
@@ -94,6 +97,7 @@ def checked_settings(
     non_retryable: Errors = (),
     retryable: Errors | None = None,
     unique: Unique | None = None,
+    stall_timeout: float | timedelta | None = None,
     **unknown: Any,
 ) -> HandlerSettings:
     """Return settings. Raises InvalidInputError (`bad_handler`) that names the wrong one."""
@@ -117,6 +121,7 @@ def checked_settings(
         _checked_errors("non_retryable", non_retryable),
         None if retryable is None else _checked_errors("retryable", retryable),
         unique,
+        _checked_stall(stall_timeout),
     )
 
 
@@ -183,6 +188,7 @@ class Handler(Generic[PayloadT, ResultT]):
         self.backoff = settings.backoff or Backoff()
         self.non_retryable = settings.non_retryable
         self.retryable = settings.retryable
+        self.stall_seconds = settings.stall_seconds
 
     if not TYPE_CHECKING:  # or a type checker would accept any name
 
@@ -231,6 +237,18 @@ def _checked_attempts(most: int | None) -> int | None:
     if most is None or (type(most) is int and 1 <= most <= MAX_ATTEMPTS_LIMIT):
         return most
     raise InvalidInputError("bad_handler", f"max_attempts must be 1 to {MAX_ATTEMPTS_LIMIT}, not {most}")
+
+
+def _checked_stall(timeout: float | timedelta | None) -> float | None:
+    if timeout is None or timeout == math.inf:
+        return None
+    seconds = seconds_of(timeout)
+    if seconds is None or not LEAST_STALL_SECONDS <= seconds <= LONGEST_WAIT_SECONDS:
+        raise InvalidInputError(
+            "bad_handler",
+            f"stall_timeout is {LEAST_STALL_SECONDS:.0f} seconds to 366 days, not {timeout!r}",
+        )
+    return float(seconds)
 
 
 def _checked_timeout(timeout: float | timedelta | None) -> float | None:

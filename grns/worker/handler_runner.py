@@ -150,6 +150,8 @@ class HandlerRunner:
     async def _bounded(self, handler: AnyHandler, context: Context, payload: Any, lease: Lease) -> Any:
         signature = handler.call_signature
         with lease.bounded(handler.timeout_seconds):
+            if handler.stall_seconds is not None or (context.attempt > 1 and signature.may_take_context):
+                await context._begin_progress(handler.stall_seconds)
             if self._has_hooks:
                 for pool in handler.pool.lineage():
                     await _notify(pool.hooks.attempt_started, context)

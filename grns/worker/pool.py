@@ -178,6 +178,9 @@ class Pool:
             non_retryable: exceptions that end the task as `failed`, besides the pool's.
             retryable: exceptions that are retried, and no others, instead of the pool's.
             unique: `grns.Unique(...)`: submissions of this handler are merged into a task that waits or runs.
+            stall_timeout: for how long an attempt may report no progress, keep no checkpoint and record no
+                step, in seconds or as a `timedelta`, 5 seconds at least. Then it is ended, and the task is
+                queued again, one priority higher. Defaults to no limit.
 
         Returns:
             The handler, which can be called as the function.

@@ -69,6 +69,7 @@ class Registration:
         non_retryable: Errors = (),
         retryable: Errors | None = None,
         unique: Unique | None = None,
+        stall_timeout: float | timedelta | None = None,
     ) -> Registration: ...
 
     def __call__(self, function: Any = None, /, **options: Any) -> Any:

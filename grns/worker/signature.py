@@ -120,6 +120,11 @@ class Signature:
         return bool(self._depends)
 
     @property
+    def may_take_context(self) -> bool:
+        """Whether the function, or one of its dependencies, may take the context."""
+        return bool(self._context) or self.has_dependencies
+
+    @property
     def takes_payload(self) -> bool:
         """Whether a parameter takes the payload."""
         return self._payload is not None

@@ -33,6 +33,7 @@ from grns.worker.leases import LeaseManager
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.poller import Poller
 from grns.worker.prefetcher import Prefetcher
+from grns.worker.progress import ProgressStore
 from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
 
@@ -63,6 +64,7 @@ class Worker:
         handlers: HandlerRunner,
         executor: Executor,
         slots: Slots,
+        progress: ProgressStore,
         make_poller: Callable[[Worker], Poller],
         make_router: Callable[[Worker], CommandRouter],
         make_pause_watch: Callable[[Worker], PauseWatch],
@@ -101,6 +103,7 @@ class Worker:
         self._pause_watch = make_pause_watch(self)
         self._pause_loop = PeriodicLoop("pause_watch", self._pause_watch.tick, emit=emit)
         executor.on_paused.append(self._note_paused)
+        self._progress_loop = PeriodicLoop("progress", progress.tick, emit=emit)
         self._consumers: list[Consumer] = []
         self._shared_consumer: Consumer | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -124,7 +127,12 @@ class Worker:
         poller = asyncio.create_task(self._poll_loop.run())
         watches = [
             asyncio.create_task(watch)
-            for watch in (self._watch(), self._watch_heartbeat(), self._pause_loop.run())
+            for watch in (
+                self._watch(),
+                self._watch_heartbeat(),
+                self._pause_loop.run(),
+                self._progress_loop.run(),
+            )
         ]
         # None of these ends by itself: without one, a worker would look alive and not be.
         await self._until_stopped(poller, *watches)

@@ -88,6 +88,12 @@ POOLS = Dashboard(
         ),
         chart("Paused", latest(r.POOL_PAUSED, "agent_type", "task_type"), of=r.POOL_PAUSED),
         chart("Leases that ran out", rate(r.LEASE_EXPIRATIONS, "status"), of=r.LEASE_EXPIRATIONS),
+        chart(
+            "Attempts that were ended because they stalled, or took longer than expected",
+            rate(r.ATTEMPTS_STALLED, legend="stalled"),
+            rate(r.ATTEMPTS_OVERDUE, legend="overdue"),
+            of=r.ATTEMPTS_STALLED,
+        ),
         chart("Leases lost by workers", rate(r.LEASES_LOST, "reason"), of=r.LEASES_LOST),
         chart("Renewals without an answer", rate(r.RENEW_FAILURES, legend="renewals"), of=r.RENEW_FAILURES),
         chart(

@@ -397,7 +397,7 @@ async def test_read_attempts_reads_as_many_rows_however_much_progress_was_told(
     await history(shared, task_id, "evt.task.claimed", 1)
     asked = ("read_attempts", task_id, OURS, None, 1001)
     few = await rows_read(shared, *asked, is_tenant=is_tenant)
-    await history(shared, task_id, "evt.agent.worker.progress", 1, 20_000)
+    await history(shared, task_id, "evt.attempt.progressed", 1, 20_000)
     assert 2 <= await rows_read(shared, *asked, is_tenant=is_tenant) == few
     await history(shared, task_id, "evt.task.completed", 1)
     async with door.visitor(await door.key("read")) as visitor:

@@ -70,7 +70,7 @@ async def test_what_is_said_by_hand(client: grns.AgentClient, shared: Database) 
     task = await taken(client)
     assert (task.id, task.attempt, task.priority, task.trace_id) == (made.id, 1, 1, made.trace_id)
     assert not task.is_last_attempt
-    assert await client.heartbeat(task, 0.5, "half") is False
+    assert await client.heartbeat(task, 50, "half") is False
     assert await client.release_task(task) == "queued"
     task = await taken(client)
     assert (

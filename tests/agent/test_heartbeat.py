@@ -20,6 +20,7 @@ class Task:
         self.lease_seconds = LEASE_SECONDS
         self.expires_at = time.monotonic() + LEASE_SECONDS
         self.ended: list[str] = []
+        self.is_overdue = False
 
     def end(self, reason: str) -> None:
         self.ended.append(reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -34,13 +35,14 @@ from grns.telemetry.task_signals import (
     LeaseLost,
 )
 from grns.worker.claims import Claimant
-from tests.support.api import OURS, THEIRS, Door, actor_of, good, problem_of
+from tests.support.api import OURS, THEIRS, Door, good, problem_of
 from tests.support.harness import eventually, submit, submit_many
 from tests.support.store import (
     ACTOR,
     cancel,
     claim,
     fall_due,
+    fetch,
     finish,
     is_waiting_for_lock,
     kinds_of,
@@ -60,7 +62,7 @@ ERROR = {
 }
 # Each way to write of an attempt, with what else is to be said.
 WRITES: dict[str, dict[str, Any]] = {
-    "renew": {"progress": 0.5, "message": "half of it"},
+    "renew": {"progress_percent": 50.0, "current_step": "half of it"},
     "complete": {"result": {"answer": 42}},
     "fail": {"error": ERROR},
     "release": {},
@@ -98,13 +100,14 @@ async def test_a_task_is_claimed_renewed_and_completed(local: httpx2.AsyncClient
     assert handed["task"] == {
         "id": made.id, "task_type": "noop", "priority": 1, "attempt": 1, "counted_attempt": 1,
         "max_attempts": 5, "payload": {"url": "https://a.example/"}, "trace_id": made.trace_id,
+        "checkpoint_data": None,
     }  # fmt: skip
     row = await row_of(door.database, made.id)
     assert (row["status"], row["owner_agent_id"]) == ("running", handed["agent_id"])
     assert row["lease_until"] - row["started_at"] == timedelta(seconds=30)
     await lapse(door.database, made.id)  # nobody has taken it back yet
     renewed = good(await told(local, "renew", handed["token"]))
-    assert renewed == {"lease_seconds": 30.0, "cancel_requested": False}
+    assert renewed == {"lease_seconds": 30.0, "cancel_requested": False, "is_overdue": False}
     assert (await row_of(door.database, made.id))["lease_until"] > row["lease_until"] - timedelta(seconds=1)
     done = good(await told(local, "complete", handed["token"], result={"text": "é", "n": 2**53 + 1}))
     assert done == {"status": "succeeded"}
@@ -234,31 +237,88 @@ async def test_a_cancellation_is_heard_with_the_next_renewal(
     assert (await kinds_of(shared, task_id))[-1] == "evt.task.cancelled"
 
 
-async def test_progress_is_told_in_the_history_of_the_task(
-    local: httpx2.AsyncClient, shared: Database, monkeypatch: pytest.MonkeyPatch
+async def test_what_is_reported_is_read_and_in_the_history_of_the_task(
+    local: httpx2.AsyncClient, shared: Database
 ) -> None:
-    monkeypatch.setattr("grns.gateway.attempts._PROGRESS_SECONDS", 0.0)
     task_id = (await submit(shared)).id
     handed = await claimed(local)
-    for progress in (0.25, 0.25, 0.5):
-        good(await told(local, "renew", handed["token"], progress=progress, message="reads"))
+    assert handed["task"]["checkpoint_data"] is None
+    said = {"progress_percent": 25.0, "current_step": "reads", "checkpoint_data": {"page": 1}}
+    answer = good(await told(local, "renew", handed["token"], **said, remaining_seconds=60.0))
+    assert answer == {
+        "lease_seconds": handed["lease_seconds"],
+        "cancel_requested": False,
+        "is_overdue": False,
+    }
+    found = good(await local.get(f"{PREFIX}/tasks/{task_id}"))
+    assert said.items() <= found.items()
+    assert found["estimated_completion_at"] is not None
+    listed = good(await local.get(f"{PREFIX}/tasks"))["items"]
+    assert [(one["progress_percent"], one["current_step"]) for one in listed] == [(25, "reads")]
     events = good(await local.get(f"{PREFIX}/tasks/{task_id}/events"))["items"]
-    heard = [event for event in events if event["kind"] == "evt.agent.worker.progress"]
-    assert [event["payload"]["progress"] for event in heard] == [0.25, 0.5]
-    assert heard[0]["payload"] == {
-        "actor": actor_of(local), "task_id": task_id, "agent_id": handed["agent_id"], "attempt": 1,
-        "progress": 0.25, "message": "reads",
+    (heard,) = [event for event in events if event["kind"] == "evt.attempt.progressed"]
+    assert heard["payload"] == {
+        "task_id": task_id, "agent_id": handed["agent_id"], "attempt": 1, "progress_percent": 25,
+        "current_step": "reads",
     }  # fmt: skip
-    assert heard[0]["version"] == (await row_of(shared, task_id))["version"], "it is where it was"
+    assert heard["version"] == (await row_of(shared, task_id))["version"], "it is where it was"
 
 
-async def test_progress_is_told_once_a_second_at_most(local: httpx2.AsyncClient, shared: Database) -> None:
+async def test_progress_is_patched_and_the_next_claim_has_the_checkpoint(
+    local: httpx2.AsyncClient, shared: Database
+) -> None:
+    task_id = (await submit(shared)).id
+    other_id = (await submit(shared)).id
+    token = (await claimed(local))["token"]
+    place = f"{PREFIX}/tasks/{task_id}/progress"
+    said = {"token": token, "progress_percent": 70.0, "checkpoint_data": {"files": 15}}
+    assert good(await local.patch(place, json=said))["is_overdue"] is False
+    wrong = f"{PREFIX}/tasks/{other_id}/progress"
+    assert problem_of(await local.patch(wrong, json=said), 404) == "not_found"
+    for bad in (
+        {"progress_percent": 101.0},
+        {"progress_percent": "half"},
+        {"checkpoint": 1},
+        {"stall_seconds": 4.0},
+    ):
+        assert problem_of(await local.patch(place, json={"token": token, **bad}), 400) == "bad_progress"
+    large = {"token": token, "checkpoint_data": "x" * 2_000_000}
+    assert (await local.patch(place, json=large)).status_code in (400, 413)
+    good(await told(local, "release", token))
+    assert problem_of(await local.patch(place, json=said), 409) == "stale_token"
+    again = await claimed(local)
+    while again["task"]["id"] != task_id:
+        again = await claimed(local)
+    assert again["task"]["checkpoint_data"] == {"files": 15}
+
+
+async def test_reports_of_a_task_are_written_once_a_second(
+    local: httpx2.AsyncClient, shared: Database
+) -> None:
     task_id = (await submit(shared)).id
     token = (await claimed(local))["token"]
-    for hundredths in range(50):
-        good(await told(local, "renew", token, progress=hundredths / 100))
-    kinds = await kinds_of(shared, task_id)
-    assert 1 <= kinds.count("evt.agent.worker.progress") < 25
+    began_at = time.monotonic()
+    for percent in (1.0, 2.0, 3.0):
+        good(await told(local, "renew", token, progress_percent=percent))
+    assert time.monotonic() - began_at >= 2.0
+    began_at = time.monotonic()
+    answers = await asyncio.gather(
+        *(told(local, "renew", token, progress_percent=float(n), checkpoint_data=n) for n in range(10))
+    )
+    assert {answer.status_code for answer in answers} == {200}
+    assert time.monotonic() - began_at < 4.0, "many that come at once are written together"
+    assert good(await local.get(f"{PREFIX}/tasks/{task_id}"))["checkpoint_data"] in range(10)
+
+
+async def test_an_overdue_worker_hears_of_it_with_each_renewal(
+    local: httpx2.AsyncClient, shared: Database
+) -> None:
+    task_id = (await submit(shared)).id
+    token = (await claimed(local))["token"]
+    good(await told(local, "renew", token, progress_percent=1.0))
+    await fetch(shared, "update grns.progress set overdue_seconds = 600 where task_id = $1", task_id)
+    assert good(await told(local, "renew", token))["is_overdue"] is True
+    assert good(await told(local, "renew", token, progress_percent=2.0))["is_overdue"] is True
 
 
 # ---------------------------------------------------------------- the fence
@@ -391,8 +451,8 @@ async def test_who_is_only_kept_waiting_is_told_to_ask_again(
     [
         ("complete", {"result": "x" * 300_000}, 413, "too_large"),
         ("complete", {"results": 1}, 400, "bad_completion"),
-        ("renew", {"progress": 1.5}, 400, "bad_renewal"),
-        ("renew", {"progress": "half"}, 400, "bad_renewal"),
+        ("renew", {"progress_percent": 100.5}, 400, "bad_renewal"),
+        ("renew", {"progress_percent": "half"}, 400, "bad_renewal"),
         ("renew", {"message": "x" * 2000}, 400, "bad_renewal"),
         ("fail", {}, 400, "bad_failure"),
         ("fail", {"error": "no"}, 400, "bad_failure"),

@@ -16,7 +16,15 @@ from tests.support.store import fetch
 
 BY_NAME = {route.name: route for route in ROUTES}
 # A claim is in the log by its agent, and what came of it; a renewal moves nothing.
-WORK = {"claim_next_task", "renew_claim", "complete_claim", "fail_claim", "snooze_claim", "release_claim"}
+WORK = {
+    "claim_next_task",
+    "renew_claim",
+    "report_progress",
+    "complete_claim",
+    "fail_claim",
+    "snooze_claim",
+    "release_claim",
+}
 # It needs a broker: test_api_triage.py.
 SENT = {"resend_message"}
 CHANGES = [route for route in ROUTES if route.method != "GET" and route.name not in WORK | SENT]

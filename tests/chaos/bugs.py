@@ -106,6 +106,33 @@ MUTANTS = (
         "tests/worker/test_steps.py::test_a_step_that_is_being_recorded_holds_off_the_reaper",
     ),
     Mutant(
+        "a checkpoint of an attempt that has lost its task", "tests", ("assert 'recorded' == 'lost'",),
+        (_sql("record_progress", "where w.id = t.id and w.attempt = t.attempt and w.lease_id = t.lease_id and", "where w.id = t.id and"),
+         _sql("record_progress", "join held h on h.id = w.id and h.attempt = w.attempt and h.lease_id = w.lease_id and h.workspace = w.workspace",
+              "join held h on h.id = w.id")),
+        "tests/worker/test_progress.py::test_only_the_attempt_that_owns_the_task_reports",
+    ),
+    Mutant(
+        "a checkpoint that is gone with its attempt", "tests", ("'begins', None)",),
+        (_sql("record_progress", "checkpoint = coalesce(excluded.checkpoint, p.checkpoint)", "checkpoint = excluded.checkpoint"),),
+        "tests/worker/test_progress.py::test_a_checkpoint_outlives_each_end_of_an_attempt",
+    ),
+    Mutant(
+        "an outcome without the last checkpoint before it", "tests", ("assert (None, None, None)",),
+        (Edit("grns/worker/executor.py", "await self._persist(context._progress.flush)", "pass"),),
+        "tests/worker/test_progress.py::test_the_next_attempt_gets_the_last_checkpoint",
+    ),
+    Mutant(
+        "a stalled attempt that goes on to renew", "tests", ("assert ('running'", "assert 'running'"),
+        (_sql("end_stalled", "set lease_id = gen_random_uuid(), lease_until = now()", "set updated_at = now()"),),
+        "tests/worker/test_progress.py::test_a_stalled_attempt_is_ended_and_queued_one_priority_higher",
+    ),
+    Mutant(
+        "an attempt that stalls although it records steps", "tests", ("assert 'queued' == 'running'",),
+        (_sql("end_stalled", "greatest(d.stalls_at, d.reported_at + d.patience, s.recorded_at + d.patience)", "greatest(d.stalls_at, d.reported_at + d.patience)"),),
+        "tests/worker/test_progress.py::test_a_recorded_step_is_progress",
+    ),
+    Mutant(
         "a sleep that spends the attempt", "tests", ("('time', 0, None)",),
         (Edit(_STEPS, "uncounted_attempts = t.uncounted_attempts + 1", "uncounted_attempts = t.uncounted_attempts"),),
         "tests/worker/test_steps.py::test_a_sleep_gives_the_slot_away_and_spends_no_attempt",

@@ -98,8 +98,11 @@ async def stepwise(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any
     """Take steps, sleep, and wait for tasks, each of some tasks."""
     number = payload["number"]
     _note("begin", task)
+    _note("checkpoint", task, found=task.last_checkpoint)
+    task.checkpoint(task.attempt)
     try:
-        for name in STEPS[:-1]:
+        for place, name in enumerate(STEPS[:-1]):
+            task.progress(100 * place / len(STEPS), name)
             await task.step(name, _step, task, name, payload["seconds"] / 2)
         if number % 3 == 0:
             await task.sleep(2.1)

@@ -18,6 +18,10 @@ STEPS = ("one", "two", "three")
 SIGNAL = "go"  # sent to every fifth one, which waits for it a little
 _STEPS = "select task_id, name, kind, attempt, value::text as value from grns.steps"
 
+_PROGRESS = (
+    "select task_id, attempt, checkpoint::text::integer as checkpoint from grns.progress"
+    " where checkpoint is not null"
+)
 _SIGNALS = "select task_id, count(taken_by) as taken from grns.signals group by task_id"
 
 
@@ -30,6 +34,7 @@ class Stepwise:
     fan_outs: dict[str, list[str]] = field(default_factory=dict)
     signals: dict[str, int | None] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
+    checkpoints: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     async def read(self, connection: asyncpg.Connection) -> None:
         """Read the steps."""
@@ -43,6 +48,8 @@ class Stepwise:
                 self.signals[row["task_id"]] = json.loads(row["value"]).get("value")
         for row in await connection.fetch(_SIGNALS):
             self.taken[row["task_id"]] = row["taken"]
+        for row in await connection.fetch(_PROGRESS):
+            self.checkpoints[row["task_id"]] = row["attempt"], row["checkpoint"]
 
     def judge(self, directory: Path, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         """Return what is wrong."""
@@ -52,6 +59,7 @@ class Stepwise:
                 if missing:
                     yield f"{task_id} has succeeded without {missing}"
         yield from self._judge_runs(directory)
+        yield from self._judge_checkpoints(directory)
         yield from self._judge_signals(tasks)
         yield from self._judge_fan_outs(tasks)
 
@@ -63,6 +71,21 @@ class Stepwise:
             if recorded is not None and note["attempt"] > recorded:
                 told = f"{note['task']}: {note['step']} ran in attempt {note['attempt']}"
                 yield f"{told}, and was recorded by attempt {recorded}"
+
+    def _judge_checkpoints(self, directory: Path) -> Iterator[str]:
+        """Each attempt keeps its number: later ones find it, and none that has lost its task replaces it."""
+        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for note in journal.read(directory, "effects-*.jsonl"):
+            if note["what"] == "checkpoint":
+                found[note["task"]].append((note["attempt"], note["found"] or 0))
+        for task_id, seen in found.items():
+            kept, latest = 0, self.checkpoints.get(task_id, (0, 0))
+            for attempt, checkpoint in sorted(seen):
+                if not kept <= checkpoint < attempt:
+                    yield f"{task_id}: attempt {attempt} found checkpoint {checkpoint} after {kept}"
+                kept = max(kept, checkpoint)
+            if latest[0] != latest[1] or latest[1] < kept:
+                yield f"{task_id} has checkpoint {latest[1]} of attempt {latest[0]} after {kept}"
 
     def _judge_signals(self, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         for task_id, value in self.signals.items():

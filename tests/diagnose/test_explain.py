@@ -262,6 +262,12 @@ TABLE: dict[str, tuple[TaskSnapshot, list[str], str, str]] = {
         "running: worker-1 (desk, process 7, grns 0.1.0) has been running attempt 2 of 3 for 12 s; its"
         " lease lasts 10 s more",
     ),
+    "a run that reports": (
+        running(progress_percent=40.0, current_step="page 3", is_overdue=True),
+        ["running"],
+        "lost_race",
+        "has been running attempt 2 of 3 for 12 s (40 %, page 3), longer than expected; its lease",
+    ),
     "a run of somebody unknown": (
         running(around={"owner": None, "attempt_limit": None}),
         ["running"],

@@ -92,6 +92,31 @@ async def test_blocked_for_ten_leases(
         assert (row["finished_at"] - row["started_at"]).total_seconds() >= 10 * lease
 
 
+@pytest.mark.parametrize("how", ["sleep_on", "hold_gil"])
+async def test_a_stalled_handler_is_replaced_though_its_lease_is_renewed(
+    fleet: Fleet, database: Database, broker: LocalNats, journal: Journal, how: str
+) -> None:
+    lease, seconds = 3.0, 18.0
+    fleet.start("server", **environment(lease))
+    stuck = start_worker(fleet, lease, slots=1)
+    await ready(database, stuck)
+    task = await submit(database, "stall", payload={"how": how, "seconds": seconds}, priority=3)
+    await noted(journal, f"begin {task.id} 1")
+    began_at = time.monotonic()
+    other = start_worker(fleet, lease)
+    await ready(database, stuck, other)
+    await all_in(database, [task.id], within_seconds=seconds - 3)
+    assert time.monotonic() - began_at < seconds - 1, "not after the handler has ended"
+    await noted(journal, f"end {task.id} 1")  # what it writes is refused
+    row = (await rows_of(database, [task.id]))[task.id]
+    assert (row["status"], row["attempt"], row["priority"]) == ("succeeded", 2, 2)
+    (story,) = (await check_everything(database, broker.url)).values()
+    assert [event["kind"] for event in story] == [
+        "evt.task.queued", "evt.task.claimed", "evt.task.lease_expired", "evt.task.claimed",
+        "evt.task.completed",
+    ]  # fmt: skip
+
+
 async def test_frozen_for_three_leases(
     fleet: Fleet, database: Database, broker: LocalNats, journal: Journal, tmp_path: Path
 ) -> None:

@@ -58,6 +58,19 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "priority": 2,
         "next_attempt_at": "2026-02-06T21:00:00Z",
     },
+    "evt.attempt.progressed": {
+        "task_id": "t1",
+        "agent_id": "worker-1",
+        "attempt": 1,
+        "progress_percent": 40,
+        "current_step": "reads",
+    },
+    "evt.attempt.overdue": {
+        "task_id": "t1",
+        "agent_id": "worker-1",
+        "attempt": 1,
+        "estimated_completion_at": "2026-02-06T21:00:00Z",
+    },
     "evt.task.claimed": {
         "task_id": "t1",
         "agent_id": "worker-1",

@@ -200,6 +200,32 @@ async def test_steps(fleet: Fleet, database: Database, broker: LocalNats, tmp_pa
         assert await order.result(timeout=LIMIT_SECONDS) == 7
 
 
+async def test_progress(fleet: Fleet, database: Database, in_environment: None, tmp_path: Path) -> None:
+    _, save = written("progress.md", tmp_path)
+    short = {"PYTHONPATH": str(tmp_path), "GRNS_LEASE_SECONDS": "3"}
+    fleet.start("server", **short)
+    worker = fleet.start("worker", "start", "pages:pool", **short)
+    assert await program(save) == "900\n"
+    async with grns.connect() as client:
+        handle = await client.submit("read_pages", {"pages": 5, "seconds": 1.0}, pool="pages")
+
+        async def has_read_two() -> bool:
+            return bool((await handle.get()).checkpoint_data == {"page": 2, "words": 600})
+
+        await eventually(has_read_two, within_seconds=LIMIT_SECONDS)
+        worker.kill()
+        fleet.start("worker", "start", "pages:pool", **short)
+        watched = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "grns", "task", "watch", handle.id,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        said, _ = await watched.communicate()
+        task = await handle.get()
+    assert (task.status, task.result, task.attempt) == ("succeeded", 1500, 2)
+    assert "40 %, page 3 of 5 (40 of 100)" in said.decode()
+    assert task.checkpoint_data == {"page": 5, "words": 1500}
+
+
 async def test_what_is_submitted(bakery: Path, database: Database, database_url: str) -> None:
     for path in written("submit.md", bakery):
         printed = await program(path)

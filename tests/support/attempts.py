@@ -20,6 +20,7 @@ from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.pool import Pool
+from grns.worker.progress import ProgressStore
 from grns.worker.slots import Slots
 from grns.worker.steps import AttemptSteps, StepStore
 from tests.support.store import claim, row_of
@@ -34,6 +35,7 @@ class Attempts:
         self.database = database
         self.emitted: list[Signal] = []
         self.store = StepStore(database, batch_limit=10)
+        self.progress = ProgressStore(database, batch_limit=10)
         self.who = Claimant("worker-me", "default", pool.agent_type, dict.fromkeys(pool.handlers, 3), 15.0)
         self._client = client
         emit = self.emitted.append
@@ -61,6 +63,7 @@ class Attempts:
         return Context(
             taken, lease, agent_id=self.who.agent_id, workspace="default", database=self.database,
             result_limits=Limits(), client=self._client, steps=lambda: steps,
+            progress=self.progress,
         )  # fmt: skip
 
 

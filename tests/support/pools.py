@@ -144,6 +144,15 @@ async def block_loop(task: grns.Context, payload: dict[str, Any]) -> None:
     note("end", task)
 
 
+@pool.task("stall", stall_timeout=5)
+async def stall(task: grns.Context, payload: dict[str, Any]) -> None:
+    """Block the event loop in the first attempt, and report nothing."""
+    note("begin", task)
+    if task.attempt == 1:
+        BLOCKERS[payload["how"]](payload["seconds"])
+    note("end", task)
+
+
 @pool.task("block_thread")
 def block_thread(task: grns.Context, payload: dict[str, Any]) -> None:
     """Block a thread, and perhaps the others with it."""

@@ -15,7 +15,7 @@ from grns.diagnose.explain.cause import Cause
 from grns.diagnose.explain.history import HistoryStep, story
 from grns.diagnose.explain.limited import limited
 from grns.diagnose.explain.needy import at_latest, named, needy
-from grns.diagnose.explain.phrases import because, clock, counted, failure, short
+from grns.diagnose.explain.phrases import because, clock, counted, failure, progress, short
 from grns.diagnose.explain.queued import LATE_SECONDS, obstacles, standing
 from grns.diagnose.explain.snapshot import TaskSnapshot
 from grns.model.task import REDRIVABLE, STATUS_AFTER, TERMINAL, TaskStatus
@@ -200,6 +200,9 @@ def _running(seen: TaskSnapshot) -> list[Cause]:
         sentence = f"cancellation was requested{who} {asked}: the task ends with this attempt"
         reasons.append(Cause("cancelling", f"{beginning}; {sentence}" if not reasons else sentence))
     if not reasons:
+        said = progress(task.progress_percent, task.current_step)
+        beginning += f" ({said})" if said else ""
+        beginning += ", longer than expected" if task.is_overdue else ""
         sentence = f"running: {beginning}; its lease lasts {lasted(left)} more unless it is renewed"
         reasons.append(Cause("running", sentence))
     if left > 0 and (silence := _silence(seen)) is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from grns.diagnose.explain.phrases import because, clock, failure, short
+from grns.diagnose.explain.phrases import because, clock, failure, progress, short
 from grns.model.text import lasted
 
 Row = Mapping[str, Any]
@@ -158,7 +158,10 @@ def _dead(row: Row) -> str:
 
 
 def _lease_expired(row: Row) -> str:
-    return f"{row['payload'].get('agent_id')} did not renew its lease in time: queued again"
+    why = "did not renew its lease in time"
+    if row["payload"].get("error_class") == "stalled":
+        why = "reported no progress for too long"
+    return f"{row['payload'].get('agent_id')} {why}: queued again"
 
 
 def _released(row: Row) -> str:
@@ -178,6 +181,15 @@ def _changed(row: Row) -> str:
 
 def _signaled(row: Row) -> str:
     return f"signal {row['payload'].get('name')}{_by(row)}"
+
+
+def _progressed(row: Row) -> str:
+    payload = row["payload"]
+    return f"progress: {progress(payload.get('progress_percent'), payload.get('current_step'))}"
+
+
+def _overdue(row: Row) -> str:
+    return f"overdue: was expected to end at {_moment(row, 'estimated_completion_at')}"
 
 
 def _discarded(row: Row) -> str:
@@ -207,6 +219,8 @@ _SENTENCES: dict[str, Callable[[Row], str]] = {
     "evt.task.cancelled": _cancelled,
     "evt.task.changed": _changed,
     "evt.task.signaled": _signaled,
+    "evt.attempt.progressed": _progressed,
+    "evt.attempt.overdue": _overdue,
     "evt.task.discarded": _discarded,
     "dlq.task.dead": _dead_letter,
     "dlq.task.failed": _dead_letter,

@@ -39,3 +39,8 @@ def failure(error: Mapping[str, Any] | None, error_class: str | None = None) -> 
     name = short(str(error_class or found.get("class") or "an error"))
     message = short(str(found.get("message") or ""))
     return f"{name}: {message}" if message else name
+
+
+def progress(percent: float | None, step: str | None) -> str:
+    """Return what an attempt has reported: `40 %, page 3`; nothing if it has reported neither."""
+    return ", ".join(part for part in ("" if percent is None else f"{percent:.0f} %", short(step)) if part)

@@ -10,6 +10,10 @@ select now() as now,
         else t.last_error || jsonb_build_object('traceback', t.last_traceback) end::text as last_error,
     t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,
     t.discarded_at, t.discarded_by, t.operation_id, t.waits_for, t.limits,
+    r.percent as progress_percent, r.step as current_step, null as checkpoint_data,
+    case t.status when 'running' then coalesce(r.completes_at, t.started_at + p.minutes * interval '1 minute')
+        end as estimated_completion_at,
+    coalesce(r.is_overdue, false) as is_overdue,
     (
         select json_agg(json_build_object('id', e.needs, 'name', e.name, 'outcome', e.outcome, 'ended_as', e.ended_as,
             'task_type', n.task_type, 'status', coalesce(n.status, k.status)))
@@ -117,6 +121,11 @@ left join lateral (
 ) as l on true
 left join pg_stat_activity s on s.pid = l.pid
 left join grns.waits w on w.task_id = t.id
+left join grns.progress p on p.task_id = t.id
+left join lateral (
+    select p.percent, p.step, p.completes_at, t.status = 'running' and p.overdue_seconds is not null as is_overdue
+    where p.attempt = t.attempt
+) as r on true
 left join grns.task_pauses z on z.task_id = t.id and t.waits_for = 'pause'
 left join grns.workflows f on f.id = w.workflow_id and f.ended_at is null
     and (f.paused_at is not null or f.cancel_requested_at is not null)

@@ -37,6 +37,9 @@ pauses as (
 steps as (
     delete from grns.steps s where s.task_id = any(array(select g.id from gone g))
 ),
+progress as (
+    delete from grns.progress p where p.task_id = any(array(select g.id from gone g))
+),
 signals as (
     delete from grns.signals s where s.task_id = any(array(select g.id from gone g))
 ),

@@ -51,7 +51,7 @@ steps as (
             when n.kind in ('evt.task.claimed', 'evt.task.completed') then n.ms
             when t.attempt is distinct from n.attempt then null  -- another one has begun since
             when n.kind in ('evt.task.failed', 'evt.task.retry_scheduled')
-                or (n.kind = 'evt.task.dead' and n.payload ->> 'error_class' not in ('lease_expired', 'released'))
+                or (n.kind = 'evt.task.dead' and n.payload ->> 'error_class' not in ('lease_expired', 'stalled', 'released'))
                 then greatest(0, date_part('epoch', n.created_at - t.started_at) * 1000)::bigint
         end as ms
     from moved

@@ -6,7 +6,16 @@ select t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.att
     case when t.last_traceback is null then t.last_error
         else t.last_error || jsonb_build_object('traceback', t.last_traceback) end::text as last_error,
     t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,
-    t.discarded_at, t.discarded_by, t.operation_id, t.waits_for, t.limits
+    t.discarded_at, t.discarded_by, t.operation_id, t.waits_for, t.limits,
+    r.percent as progress_percent, r.step as current_step, p.checkpoint::text as checkpoint_data,
+    case t.status when 'running' then coalesce(r.completes_at, t.started_at + p.minutes * interval '1 minute')
+        end as estimated_completion_at,
+    coalesce(r.is_overdue, false) as is_overdue
 from unnest($1::text[]) as w (id)
 join grns.tasks t on t.id = w.id
+left join grns.progress p on p.task_id = t.id
+left join lateral (  -- not of an earlier attempt
+    select p.percent, p.step, p.completes_at, t.status = 'running' and p.overdue_seconds is not null as is_overdue
+    where p.attempt = t.attempt
+) as r on true
 where t.workspace = $2

@@ -167,7 +167,7 @@ create function grns.submit_tasks(
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
     traces text[], causations uuid[], actor text default null, run_ats timestamptz[] default null,
     needy boolean[] default null, wakes boolean default false, uniques jsonb[] default null,
-    bounded boolean default false
+    bounded boolean default false, estimates double precision[] default null
 ) returns table (ordinal bigint, task_id text, same boolean, trace_id text) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -189,8 +189,9 @@ begin
         or not (0 <= all(priorities) and 3 >= all(priorities)) or not (1 <= all(attempts) and 1000 >= all(attempts))
         or not (0 <= all(delays) and 31622400 >= all(delays))
         or not (clock + 31622400 * interval '1 second' >= all(run_ats))
+        or not (0 < all(estimates) and 527040 >= all(estimates))
     then
-        raise exception 'grns: a submission has a bad name, trace, priority, delay or number of attempts'
+        raise exception 'grns: a submission has a bad name, trace, priority, delay, estimate or number of attempts'
             using errcode = 'invalid_parameter_value', detail = 'bad_submission';
     end if;
     if bounded and exists (select from grns.pool_quotas q where q.full_since is not null) then
@@ -283,6 +284,12 @@ begin
         where i.status = 'queued'
     )
     select array_agg(i.id) into made from inserted i;
+    if cardinality(estimates) > 0 then
+        insert into grns.progress (task_id, workspace, minutes)
+        select w.id, coalesce(w.workspace, workspaces[1]), w.minutes
+        from unnest(ids, workspaces, estimates) as w (id, workspace, minutes)
+        where w.minutes is not null and w.id in (select unnest(made));
+    end if;
     if wakes and made is not null then
         perform grns.wake_relay();
     end if;
@@ -391,7 +398,7 @@ create function grns.submit_task(
     delay_seconds double precision default 0, max_attempts integer default null,
     idempotency_key text default null, trace_id text default null, causation_id uuid default null,
     workspace text default 'default', run_at timestamptz default null, uniqueness jsonb default null,
-    needs text[] default null
+    needs text[] default null, estimated_duration_minutes double precision default null
 ) returns text language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -413,6 +420,8 @@ begin
         when uniqueness is not null and not grns.is_unique(uniqueness) then 'uniqueness is an object of key, during (waiting, unfinished or seconds), '
             'on_conflict (existing, refuse, or replace with waiting), debounce_seconds and debounce_max_seconds (with replace)'
         when uniqueness is not null and needs is not null then 'needs: a task that needs others has no uniqueness'
+        when not (estimated_duration_minutes > 0 and estimated_duration_minutes <= 527040)
+            then 'estimated_duration_minutes is more than 0 and at most 366 days'
         when max_attempts not between 1 and 1000 then 'max_attempts is 1 to 1000'
         when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'
         when trace !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
@@ -427,6 +436,7 @@ begin
             from grns.submit_graph(jsonb_build_array(jsonb_build_object('task_type', task_type, 'payload', payload,
                 'agent_type', agent_type, 'priority', priority, 'delay_seconds', delay_seconds, 'run_at', run_at,
                 'max_attempts', max_attempts, 'idempotency_key', idempotency_key, 'trace_id', trace, 'causation_id', cause,
+                'estimated_duration_minutes', estimated_duration_minutes,
                 'needs', (select jsonb_agg(jsonb_build_object('task', n.id)) from unnest(needs) as n (id)))), workspace) as g);
     end if;
     perform grns.check_payload(payload);
@@ -438,7 +448,8 @@ begin
         array[max_attempts], array[idempotency_key],
         array[coalesce(trace, replace(gen_random_uuid()::text, '-', ''))], array[cause],
         run_ats => array[run_at], wakes => true,
-        uniques => case when uniqueness is not null then array[uniqueness] end, bounded => true);
+        uniques => case when uniqueness is not null then array[uniqueness] end, bounded => true,
+        estimates => case when estimated_duration_minutes is not null then array[estimated_duration_minutes] end);
     if not found then
         return new_id;
     elsif answer.task_id is null then

@@ -20,6 +20,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('saved_filters', 'select, insert, update, delete'),
     ('operations', 'select, insert, update'),
     ('steps', 'select, delete'),
+    ('progress', 'select, insert, update'),
     ('signals', 'select, insert, update (taken_by)'),
     ('signal_waits', 'select, delete'),
     ('unique_keys', 'select, insert, update'),

@@ -1,0 +1,98 @@
+"""What HTTP workers report while they run a task: that they live, how far they are, and checkpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from grns.api.access import Agent, RequestContext
+from grns.api.agent import Seconds, TokenRequest, verified
+from grns.api.answer import Answer
+from grns.api.request import around, strict_body
+from grns.api.route import router
+from grns.api.task import TaskId
+from grns.errors import NotFoundError
+from grns.model.claim_token import ClaimToken
+from grns.model.failure import clean
+from grns.model.json import dumps
+from grns.worker.progress import LEAST_STALL_SECONDS, LONGEST_STEP, Report
+
+routes = router("queue")
+
+
+class RenewRequest(TokenRequest):
+    """Renew the lease, and report progress if there is any.
+
+    `checkpoint_data` is any JSON value but null: the next attempt gets it. With `stall_seconds`, the attempt
+    is ended if it reports nothing for so long.
+    """
+
+    progress_percent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False, strict=True)] | None = None
+    current_step: Annotated[str, Field(max_length=LONGEST_STEP)] | None = None
+    checkpoint_data: Any = None
+    remaining_seconds: Seconds | None = None
+    stall_seconds: Annotated[Seconds, Field(ge=LEAST_STALL_SECONDS)] | None = None
+
+
+class RenewResponse(BaseModel):
+    """The new lease. If `cancel_requested` is true, release the task.
+
+    If `is_overdue` is true, the attempt takes longer than expected: it is ended if it reports no progress.
+    """
+
+    lease_seconds: float
+    cancel_requested: bool
+    is_overdue: bool
+
+
+@routes.post("/queue/renew", response_model=RenewResponse)
+async def renew_claim(
+    request_context: Agent,
+    body: Annotated[
+        RenewRequest,
+        strict_body(RenewRequest, lambda context: around(context.result_limits), code="bad_renewal"),
+    ],
+) -> Response:
+    """Renew the lease of a task, and report progress. The answer says whether it is to be cancelled."""
+    return await _renewed(request_context, body, await verified(request_context, body))
+
+
+@routes.patch("/tasks/{task_id}/progress", response_model=RenewResponse)
+async def report_progress(
+    request_context: Agent,
+    body: Annotated[
+        RenewRequest,
+        strict_body(RenewRequest, lambda context: around(context.result_limits), code="bad_progress"),
+    ],
+    task_id: TaskId,
+) -> Response:
+    """Report the progress of a claimed task, and renew its lease: as `POST /queue/renew`."""
+    shown = await verified(request_context, body)
+    if shown.task_id != task_id:
+        raise NotFoundError(f"this token is of another task than {task_id}")
+    return await _renewed(request_context, body, shown)
+
+
+async def _renewed(request_context: RequestContext, said: RenewRequest, shown: ClaimToken) -> Answer:
+    is_report = said.model_dump(exclude={"token"}, exclude_none=True)
+    report = Report(
+        said.progress_percent,
+        None if said.current_step is None else clean(said.current_step),
+        None
+        if said.checkpoint_data is None
+        else dumps(said.checkpoint_data, request_context.context.result_limits),
+        said.remaining_seconds,
+        said.stall_seconds,
+    )
+    renewal = await request_context.context.agent_writes.renew(
+        request_context.writing, shown, report=report if is_report else None
+    )
+    return Answer(
+        {
+            "lease_seconds": shown.lease_seconds,
+            "cancel_requested": renewal.is_cancel_requested,
+            "is_overdue": renewal.is_overdue,
+        }
+    )

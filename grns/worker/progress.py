@@ -1,0 +1,198 @@
+"""Progress: what handlers report of their attempts, written at most once a second for each."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+from uuid import UUID
+
+from grns.errors import ContendedError, InvalidInputError, LeaseLostError, UnavailableError
+from grns.model.duration import LONGEST_WAIT_SECONDS
+from grns.model.failure import clean
+from grns.model.json import Limits, dumps, jsonable, loads_stored
+from grns.model.outcome import Claim
+from grns.postgres.batch import Batch
+from grns.postgres.database import Database, Session
+
+LONGEST_STEP = 255
+LEAST_STALL_SECONDS = 5.0  # reports are written once a second
+_SECONDS = 1.0
+_LOCKED_PAUSE_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an attempt reports: a percentage, the name of what it does, a checkpoint as JSON, and times.
+
+    None changes nothing. `stall_seconds` is for how long the attempt may report nothing before it is ended.
+    """
+
+    percent: float | None = None
+    step: str | None = None
+    checkpoint: str | None = None
+    remaining_seconds: float | None = None
+    stall_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The answer to a report: `recorded`, `lost` or `locked`, and whether the attempt is overdue."""
+
+    verdict: str
+    is_overdue: bool
+
+
+async def record(database: Database | Session, reports: Sequence[tuple[Claim, Report]]) -> list[Recorded]:
+    """Write reports of attempts, of each attempt one at most."""
+    return await database.fetch(
+        Recorded,
+        "record_progress",
+        [claim.id for claim, _ in reports],
+        [claim.attempt for claim, _ in reports],
+        [claim.lease_id for claim, _ in reports],
+        [claim.workspace for claim, _ in reports],
+        [report.percent for _, report in reports],
+        [report.step for _, report in reports],
+        [report.checkpoint for _, report in reports],
+        [report.remaining_seconds for _, report in reports],
+        [report.stall_seconds for _, report in reports],
+    )
+
+
+class AttemptProgress:
+    """What the handler of one attempt reports. `report` and `checkpoint` may be called in any thread."""
+
+    def __init__(self, claim: Claim, limits: Limits, store: ProgressStore | None = None) -> None:
+        self.claim = claim
+        self.reported = Report()
+        """All that has been reported."""
+        self._limits = limits
+        self._store = store
+        self._unsaved = Report()
+        self._changing = threading.Lock()
+        self._writing = asyncio.Lock()
+
+    def report(self, percent: Any, step: Any, remaining: Any) -> None:
+        """Note a percentage and what the handler does. Raises InvalidInputError if one has a wrong type."""
+        if step is not None and not isinstance(step, str):
+            raise InvalidInputError("bad_handler", f"the step of a progress is text, not {step!r}")
+        if isinstance(remaining, timedelta):
+            remaining = remaining.total_seconds()
+        self._note(
+            Report(
+                _bounded(percent, 100.0, "progress is a number from 0 to 100"),
+                None if step is None else clean(step)[:LONGEST_STEP],
+                remaining_seconds=_bounded(
+                    remaining, LONGEST_WAIT_SECONDS, "remaining is a number of seconds or a timedelta"
+                ),
+            )
+        )
+
+    def checkpoint(self, data: Any) -> None:
+        """Note a checkpoint. Raises InvalidInputError if it cannot be JSON, or is too large."""
+        self._note(Report(checkpoint=dumps(jsonable(data), self._limits)))
+
+    async def begin(self, stall_seconds: float) -> None:
+        """Write for how long the handler may report nothing. Raises UnavailableError, LeaseLostError."""
+        self._note(Report(stall_seconds=stall_seconds))
+        while True:
+            try:
+                return await self.flush()
+            except ContendedError:  # such as by the renewal of its lease
+                await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
+
+    async def flush(self) -> None:
+        """Write what is unsaved. Raises UnavailableError, and LeaseLostError if the lease is lost."""
+        async with self._writing:
+            with self._changing:
+                unsaved, self._unsaved = self._unsaved, Report()
+            if self._store is None or unsaved == Report():
+                return
+            try:
+                await self._store.write(self.claim, unsaved)
+            except UnavailableError:
+                with self._changing:
+                    self._unsaved = merged(unsaved, self._unsaved)
+                self._store.note(self)
+                raise
+
+    def _note(self, report: Report) -> None:
+        with self._changing:
+            self.reported = merged(self.reported, report)
+            self._unsaved = merged(self._unsaved, report)
+        if self._store is not None:
+            self._store.note(self)
+
+
+class ProgressStore:
+    """Writes the reports of a worker's attempts, once a second, and reads checkpoints."""
+
+    def __init__(self, database: Database, *, batch_limit: int) -> None:
+        self._database = database
+        self._unsaved: dict[UUID, AttemptProgress] = {}
+        self._noting = threading.Lock()
+        self._reports: Batch[tuple[Claim, Report], Recorded] = Batch(self._write, limit=batch_limit)
+        self._checkpoints: Batch[Claim, str | None] = Batch(self._read, limit=batch_limit)
+
+    def note(self, attempt: AttemptProgress) -> None:
+        """Note that an attempt has something to write. Any thread may call it."""
+        with self._noting:
+            self._unsaved[attempt.claim.lease_id] = attempt
+
+    async def tick(self) -> float:
+        """Write what is unsaved; what cannot be written now is written later."""
+        with self._noting:
+            unsaved, self._unsaved = self._unsaved, {}
+        for error in await asyncio.gather(*(one.flush() for one in unsaved.values()), return_exceptions=True):
+            # An attempt hears from its lease that it is lost.
+            if isinstance(error, BaseException) and not isinstance(error, (UnavailableError, LeaseLostError)):
+                raise error
+        return _SECONDS
+
+    async def write(self, claim: Claim, report: Report) -> None:
+        """Write a report. Raises UnavailableError, and LeaseLostError if the lease is lost."""
+        answer = await self._reports.ask((claim, report))
+        if answer.verdict == "lost":
+            raise LeaseLostError(f"attempt {claim.attempt} of task {claim.id} does not own it any more")
+        if answer.verdict == "locked":
+            raise ContendedError(f"task {claim.id} is locked by another transaction")
+
+    async def read_checkpoint(self, claim: Claim) -> Any:
+        """Return the checkpoint of a task; None if it has none. Raises UnavailableError."""
+        text = await self._checkpoints.ask(claim)
+        return None if text is None else loads_stored(text)
+
+    async def _write(self, reports: Sequence[tuple[Claim, Report]]) -> list[Recorded]:
+        return await record(self._database, reports)
+
+    async def _read(self, claims: Sequence[Claim]) -> list[str | None]:
+        ids = [one.id for one in claims]
+        rows = await self._database.run("read_checkpoints", ids, [one.workspace for one in claims])
+        found = {row["task_id"]: row["checkpoint"] for row in rows}
+        return [found.get(task_id) for task_id in ids]
+
+
+def merged(older: Report, newer: Report) -> Report:
+    """Return two reports as one: what the newer one does not say is as the older one says it."""
+    said = {name: getattr(newer, name) for name in Report.__slots__ if getattr(newer, name) is not None}
+    return replace(older, **said)
+
+
+def _bounded(value: Any, most: float, what: str) -> float | None:
+    """Return a number from 0 to `most`; None for none, or what is unknown. Raises InvalidInputError."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
+        raise InvalidInputError("bad_handler", f"{what}, not {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if str(value)[0] != "-" else 0.0
+    return None if math.isnan(number) else min(max(number, 0.0), most)
