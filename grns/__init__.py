@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from grns.client.handle import TaskHandle
     from grns.client.subscription import Event, Subscription
     from grns.client.workflow import Workflow, WorkflowHandle
+    from grns.model.question import PersonAnswer
     from grns.model.submission import Failures
     from grns.model.unique import Unique
     from grns.worker.context import Context, Transaction
@@ -54,6 +55,7 @@ _MODULES = frozenset({"events", "sync", "testing"})
 _LATER = {
     "AgentClient": "grns.agent.client",
     "AgentTask": "grns.agent.task",
+    "PersonAnswer": "grns.model.question",
     "Client": "grns.client.client",
     "AttemptEnd": "grns.worker.hooks",
     "Context": "grns.worker.context",
@@ -94,6 +96,7 @@ __all__ = [
     "NotFoundError",
     "OutcomeUnknownError",
     "PermissionDeniedError",
+    "PersonAnswer",
     "Pool",
     "RateLimitedError",
     "Retry",

@@ -9,7 +9,7 @@ from typing import Literal
 from grns.errors import InvalidInputError
 from grns.model.subjects import token
 
-Scope = Literal["read", "submit", "operate", "work", "admin"]
+Scope = Literal["read", "submit", "operate", "work", "answer", "admin"]
 
 MOST_POOLS = 100
 
@@ -19,6 +19,7 @@ SCOPES: dict[Scope, str] = {
     "submit": "create tasks",
     "operate": "change what there is: cancel, redrive, edit, discard, pause, triage",
     "work": "claim tasks and finish them, as an agent over HTTP",
+    "answer": "answer questions of tasks, and approve what they ask for",
     "admin": "everything, keys, webhooks and workspaces included",
 }
 

@@ -21,6 +21,7 @@ from grns.agent.task import AgentTask
 from grns.errors import Fail, GrnsError, InvalidInputError, LeaseLostError, Retry, UnavailableError
 from grns.model.duration import seconds_of
 from grns.model.failure import clean, error_message, frames_of
+from grns.model.outcome import Suspension
 from grns.model.retry import asked_seconds
 
 _PATIENCE_SECONDS = 15.0  # behind the end of a wait: the answer may be late
@@ -213,6 +214,23 @@ class AgentClient:
         if seconds is None:
             raise InvalidInputError("bad_snooze", f"after is seconds or a timedelta, not {after!r}")
         return await self._end(task, "snooze", {"after_seconds": seconds})
+
+    async def suspend_task(self, task: AgentTask, suspension: Suspension) -> str:
+        """Let a task wait, as its steps ask for. Steps do it: call `task.sleep` and so on.
+
+        Returns:
+            `waiting`; `cancelled` if the task was cancelled meanwhile.
+        """
+        said: dict[str, Any] = {"step": suspension.step, "seconds": suspension.seconds}
+        if suspension.question is not None:
+            asked = json.loads(suspension.question)
+            said["question"] = {name: asked[name] for name in ("kind", "title", "body", "evidence")}
+            said["question"]["to"] = asked["asked_of"]
+            if asked["kind"] == "question":
+                said["question"]["form"] = asked["form"]
+        else:
+            said["signal"] = suspension.signal
+        return await self._end(task, "suspend", {k: v for k, v in said.items() if v is not None})
 
     async def release_task(self, task: AgentTask, reason: str = "released") -> str:
         """Give a task back. The attempt does not count.

@@ -8,10 +8,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from grns.agent.steps import HttpStepLog
 from grns.errors import Fail, InvalidInputError, LeaseLostError, Snooze, TaskSignal, UnavailableError
+from grns.model.json import Limits
+from grns.model.outcome import Claim
 from grns.model.retry import asked_seconds
 from grns.runtime.cancel_scope import CancelScope
+from grns.worker.person_methods import PersonMethods
+from grns.worker.step import Suspended
+from grns.worker.steps import AttemptSteps
+from grns.worker.wait_methods import WaitMethods
 
 if TYPE_CHECKING:
     from grns.agent.client import AgentClient
@@ -19,12 +27,15 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
 
 
-class AgentTask:
+class AgentTask(WaitMethods, PersonMethods):
     """A claimed attempt of a task.
 
     As a context manager (`async with task:`), it writes the outcome at the end of its block: succeeded with
     `result`; failed if the block raises (`Retry`, `Snooze` and `Fail` work as in a handler); released if
     the block is cancelled, which happens when the lease expires or the task is cancelled.
+
+    `step`, `sleep`, `sleep_until`, `wait_for_signal`, `ask_person` and `approve` are those of a handler's
+    context: a wait ends the block, and the task is claimed again when it is over.
 
     `last_checkpoint` is what an earlier attempt has kept. `is_overdue` is true once the attempt takes longer
     than its submission expected: report progress, or it is ended.
@@ -50,6 +61,7 @@ class AgentTask:
         self.last_checkpoint: Any = task.get("checkpoint_data")
         self.is_overdue = False
         self.result: Any = None
+        self._attempt_steps: AttemptSteps | None = None
         self.status: str | None = None
         self.ended: str | None = None
 
@@ -68,6 +80,17 @@ class AgentTask:
     async def heartbeat(self, percent: float | None = None, step: str | None = None, **options: Any) -> bool:
         """Renew the lease and report progress; arguments and answer are those of `AgentClient.heartbeat`."""
         return await self._client.heartbeat(self, percent, step, **options)
+
+    def _own_steps(self, _name: str) -> AttemptSteps:
+        if self._attempt_steps is None:
+            claim = Claim(
+                id=self.id, task_type=self.task_type, priority=self.priority, payload="{}",
+                attempt=self.attempt, attempt_limit=1, uncounted_attempts=0, lease_id=UUID(int=0),
+                trace_id=self.trace_id, causation_id=None, queued_seconds=0.0, expires_at=self.expires_at,
+            )  # fmt: skip
+            log = HttpStepLog(self._client._http, self.token)
+            self._attempt_steps = AttemptSteps(claim, log, Limits(), is_first=self.attempt == 1)
+        return self._attempt_steps
 
     def end(self, reason: str) -> None:
         """Cancel the block: the lease is lost, or the task was cancelled. Any thread may call it."""
@@ -99,7 +122,7 @@ class AgentTask:
                 self._scope.__exit__(kind, error, trace)
         except TimeoutError:
             is_cut = True
-        is_ours = is_cut or isinstance(error, Exception)
+        is_ours = is_cut or isinstance(error, (Exception, Suspended))
         try:
             if self.status is None:
                 await self.settle(error, is_cut=is_cut)
@@ -112,8 +135,13 @@ class AgentTask:
         afterwards.
         """
         client = self._client
+        if self._attempt_steps is not None and self._attempt_steps.is_running:
+            await self._attempt_steps.close(lambda: self.ended is not None)
         if self.ended == "lost":
             self.status = "lost"
+        elif isinstance(error, Suspended) and self.ended is None:
+            suspension = error.suspension
+            await self._write(lambda: client.suspend_task(self, suspension))
         elif is_cut or self._was_stopped(error):
             await self._write(lambda: client.release_task(self, self.ended or "shutdown"))
         elif isinstance(error, Snooze) and asked_seconds(error.after) is not None:

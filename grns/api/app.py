@@ -26,12 +26,14 @@ from grns.api import (
     pool,
     probe,
     progress,
+    question,
     saved_filter,
     schedule,
     step,
     submit,
     task,
     webhook,
+    worker_step,
     workflow,
 )
 from grns.api.answer import ProblemAnswer
@@ -51,6 +53,8 @@ _NOUNS = (
     step,
     agent,
     progress,
+    worker_step,
+    question,
     explain,
     message,
     export,

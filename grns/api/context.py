@@ -18,6 +18,7 @@ from grns.api.key_watch import KeyWatch
 from grns.errors import RateLimitedError
 from grns.gateway.attempts import HttpAttempts
 from grns.gateway.claims import HttpClaims
+from grns.gateway.steps import HttpSteps
 from grns.model.json import Limits
 from grns.model.url_policy import UrlPolicy
 from grns.nats import JetStream
@@ -50,6 +51,7 @@ class ApiContext:
     batch_limit: int
     agent_claims: HttpClaims
     agent_writes: HttpAttempts
+    agent_steps: HttpSteps
     http_wait_seconds: float
     http_lease_seconds: float
     webhook_guard: UrlPolicy

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 from grns.bootstrap.app import App
 from grns.bootstrap.gateway import GatewayFactory
 from grns.bootstrap.tools import doctor
+from grns.gateway.steps import HttpSteps
 
 
 def api(
@@ -62,6 +63,7 @@ def context(
     from grns.api.invitation import Invitation
 
     settings, agents = app.settings, GatewayFactory(app, database, transport)
+    writes = agents.writes()
     return ApiContext(
         database=database,
         transport=transport,
@@ -71,7 +73,8 @@ def context(
         envelope_limits=settings.envelope_limits,
         batch_limit=settings.claim_batch,
         agent_claims=agents.claims(),
-        agent_writes=agents.writes(),
+        agent_writes=writes,
+        agent_steps=HttpSteps(writes),
         http_wait_seconds=settings.http_wait_seconds,
         http_lease_seconds=settings.http_lease_seconds,
         webhook_guard=settings.webhook_guard,

@@ -25,7 +25,8 @@ from grns.worker.pool import Pool
 from grns.worker.progress import ProgressStore
 from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
-from grns.worker.steps import AttemptSteps, StepStore
+from grns.worker.step_store import StepStore
+from grns.worker.steps import AttemptSteps
 from grns.worker.worker import Worker
 
 

@@ -13,6 +13,7 @@ from grns.cli.detail import show_events, show_task
 from grns.cli.filter import filter_options, filters, read_filter, with_saved
 from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text
+from grns.cli.question import question
 from grns.cli.session import CliSession, paged, with_session
 from grns.cli.task_pause import pause, resume
 from grns.cli.task_steps import reset, signal, steps
@@ -184,6 +185,7 @@ task.add_command(submit_many)
 task.add_command(steps)
 task.add_command(signal)
 task.add_command(reset)
+task.add_command(question)
 task.add_command(wait)
 task.add_command(watch)
 

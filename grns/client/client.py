@@ -37,6 +37,7 @@ from grns.postgres.database import Database, Session
 from grns.tasks import read
 from grns.tasks.announce import announce
 from grns.tasks.cancel import cancel
+from grns.tasks.questions import Questions
 from grns.tasks.redrive import redrive
 from grns.tasks.submit import Prepared, Submissions, Submitted, submit_in
 from grns.tasks.submit_many import Bulk
@@ -94,6 +95,11 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
     def limits(self) -> TaskLimits:
         """How many tasks run at once, and how many begin in a time: create, list, pause and delete limits."""
         return TaskLimits(self._database, self._workspace, self._actor or "client")
+
+    @property
+    def questions(self) -> Questions:
+        """What handlers ask people: list and answer it."""
+        return Questions(self._database, self._transport, self._workspace, self._actor)
 
     async def close(self) -> None:
         """End the subscriptions; events that are not handled are given back. The connections stay open."""

@@ -92,7 +92,7 @@ class HttpAttempts:
             return Renewal(renewed.is_cancel_requested, row["is_overdue"])
 
         try:
-            renewal = await _persist(open_database, ask)
+            renewal = await persist(open_database, ask)
             if report is not None:
                 is_overdue = await self._record(open_database, token, report)
                 renewal = Renewal(renewal.is_cancel_requested, is_overdue)
@@ -124,7 +124,7 @@ class HttpAttempts:
                 await asyncio.sleep(turn.written_at + _REPORT_SECONDS - time.monotonic())
                 unsaved, turn.unsaved = turn.unsaved, Report()
                 try:
-                    turn.is_overdue = (await _persist(open_database, ask)).is_overdue
+                    turn.is_overdue = (await persist(open_database, ask)).is_overdue
                 except BaseException:
                     turn.unsaved = merged(unsaved, turn.unsaved)
                     raise
@@ -145,8 +145,8 @@ class HttpAttempts:
                 finished = await finishes.read_back(finish) or finished
             return finished
 
-        finished = await _persist(open_database, ask, finish)
-        self._note_end(token, finished.status)
+        finished = await persist(open_database, ask, finish)
+        self.note_end(token, finished.status)
         if finished.total_seconds is not None:  # else it had been written before
             self._emit(
                 AttemptFinished(
@@ -208,13 +208,14 @@ class HttpAttempts:
                 return verdict, False
             return "queued" if before.status == _RELEASED else before.status, False
 
-        verdict, is_new = await _persist(open_database, ask)
-        self._note_end(token, verdict)
+        verdict, is_new = await persist(open_database, ask)
+        self.note_end(token, verdict)
         if is_new:
             self._emit(AttemptReleased(token.task_id, token.attempt, token.trace_id, verdict))
         return verdict
 
-    def _note_end(self, token: ClaimToken, status: str) -> None:
+    def note_end(self, token: ClaimToken, status: str) -> None:
+        """Note that an attempt has ended. Raises LeaseLostError if it was lost."""
         self._registry.ended(token.workspace, token.agent_id, token.lease_id)
         self._turns.pop(token.lease_id, None)
         if status == "lost":
@@ -236,7 +237,7 @@ async def _renew(database: Database | Session, token: ClaimToken) -> RenewResult
     return verdict
 
 
-async def _persist(
+async def persist(
     open_database: OpenDatabase,
     ask: Callable[[Database | Session], Awaitable[Answer]],
     finish: Finish | None = None,

@@ -76,6 +76,7 @@ class GaugeCollector:
             (metrics.UNCOUNTED_OLDEST, lags.uncounted_seconds),
             (metrics.UNFOLLOWED_OLDEST, lags.unfollowed_seconds),
             (metrics.UNADMITTED_OLDEST, lags.unadmitted_seconds),
+            (metrics.UNSEEN_OLDEST, lags.unseen_seconds),
         ):
             self._tell(metric, [((), max(0.0, seconds))])
         return False

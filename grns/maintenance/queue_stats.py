@@ -35,6 +35,7 @@ class Lags:
     uncounted_seconds: float
     unfollowed_seconds: float
     unadmitted_seconds: float
+    unseen_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

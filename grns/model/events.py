@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grns.errors import RejectedError
 from grns.model import subjects
+from grns.model.attempt_events import REPORTS
 from grns.model.audit_events import CHANGES
 from grns.model.envelope import Envelope, Instant, first_problem
 from grns.model.field_types import Actor, AgentId, Attempt, ErrorClass, ErrorDetail, Payload, Reason, TaskId
@@ -164,25 +165,6 @@ class TaskLeaseExpired(Payload):
     error_class: Literal["stalled"] | None = None
 
 
-class AttemptProgressed(Payload):
-    """An attempt has reported its progress: at each ten percent, of a task at most every 30 seconds."""
-
-    task_id: TaskId
-    agent_id: AgentId
-    attempt: Attempt
-    progress_percent: Annotated[float, Field(ge=0, le=100)] | None = None
-    current_step: Annotated[str, Field(max_length=255)] | None = None
-
-
-class OverdueAttempt(Payload):
-    """An attempt takes longer than expected. If it reports no progress from now on, it is ended."""
-
-    task_id: TaskId
-    agent_id: AgentId
-    attempt: Attempt
-    estimated_completion_at: Instant
-
-
 class TaskReleased(Payload):
     """A worker released the task, for example at shutdown."""
 
@@ -304,8 +286,6 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "evt.task.retry_scheduled": TaskRetryScheduled,
     "evt.task.snoozed": TaskSnoozed,
     "evt.task.lease_expired": TaskLeaseExpired,
-    "evt.attempt.progressed": AttemptProgressed,
-    "evt.attempt.overdue": OverdueAttempt,
     "evt.task.released": TaskReleased,
     "evt.task.dead": TaskDead,
     "evt.task.cancelled": TaskCancelled,
@@ -322,6 +302,7 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "evt.workflow.cancel_requested": WorkflowEvent,
     "evt.workflow.redriven": WorkflowEvent,
     **CHANGES,
+    **REPORTS,
     "dlq.task.dead": DeadTask,
     "dlq.task.failed": FailedTask,
     "dlq.message.rejected": MessageRejected,

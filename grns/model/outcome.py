@@ -25,7 +25,8 @@ class Verb(StrEnum):
 class Suspension:
     """What a handler waits for in a step.
 
-    A time, or for so many seconds at most until `required` of some tasks have ended, or a signal comes.
+    A time, or for so many seconds at most until `required` of some tasks have ended, or a signal comes, which
+    may be the answer to a `question` (JSON).
     """
 
     step: str
@@ -33,6 +34,7 @@ class Suspension:
     needed: tuple[str, ...] | None = None
     required: int | None = None
     signal: str | None = None
+    question: str | None = None
 
 
 @dataclass(slots=True)  # created for each task: frozen ones take five times as long

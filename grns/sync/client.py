@@ -27,6 +27,7 @@ from grns.sync.background import Background, BackgroundClosedError
 from grns.sync.handle import SyncTaskHandle
 from grns.sync.limits import SyncTaskLimits
 from grns.sync.operator import SyncOperatorMethods
+from grns.sync.questions import SyncQuestions
 from grns.sync.schedules import SyncSchedules
 from grns.sync.workflow import SyncWorkflow, SyncWorkflowHandle
 from grns.tasks.submit import Submitted, submit_in_sync
@@ -223,6 +224,11 @@ class SyncClient(SyncOperatorMethods):
     def limits(self) -> SyncTaskLimits:
         """How many tasks run at once, and how many begin in a time: see `grns.Client.limits`."""
         return SyncTaskLimits(self)
+
+    @property
+    def questions(self) -> SyncQuestions:
+        """What handlers ask people: see `grns.Client.questions`."""
+        return SyncQuestions(self)
 
     def get(self, task_id: str) -> Task:
         """Return the current state of a task: see `grns.Client.get`."""

@@ -122,6 +122,8 @@ UNFOLLOWED_OLDEST = _oldest("grns_unfollowed_oldest_seconds", "janitor",
     "Age of the oldest row of the event log that the follower of workflows has not read.")
 UNADMITTED_OLDEST = _oldest("grns_unadmitted_oldest_seconds", "janitor",
     "Time that tasks have waited for room in their limits while no admitter led.")
+UNSEEN_OLDEST = _oldest("grns_question_unseen_oldest_seconds", "janitor",
+    "Time that a question to people has been open and none of them has looked at it.")
 WORKERS = _gauge("grns_workers", "janitor", "Live workers.", *_POOL)
 WORKER_SLOTS = _gauge("grns_worker_slots", "janitor", "Slots of live workers.", *_POOL)
 WORKER_SLOTS_TAKEN = _gauge("grns_worker_slots_taken", "janitor",

@@ -14,14 +14,18 @@ from uuid import uuid4
 from grns.client.client import Client
 from grns.client.handle import TaskHandle
 from grns.errors import InvalidInputError, TaskEndedError, WaitTimeoutError
-from grns.model.json import Limits, dumps
+from grns.model.form import answer_of
+from grns.model.json import Limits, dumps, jsonable
 from grns.model.outcome import Claim, Finished
+from grns.model.question import PersonAnswer, Question
 from grns.worker.async_only import async_only
 from grns.worker.context import Context, Transaction
 from grns.worker.handler import Handler
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease
-from grns.worker.steps import AttemptSteps, RecordedStep, StepStore
+from grns.worker.step import RecordedStep
+from grns.worker.step_store import StepStore
+from grns.worker.steps import AttemptSteps
 
 PayloadT = TypeVar("PayloadT")
 ResultT = TypeVar("ResultT")
@@ -45,6 +49,7 @@ class LocalContext(Context):
         steps: dict[str, Any] | None = None,
         signals: Mapping[str, Any] | None = None,
         last_checkpoint: Any = None,
+        answers: Mapping[str, Any] | None = None,
     ) -> None:
         self._local_lease = Lease(claim, 0, 1)
         super().__init__(
@@ -63,6 +68,7 @@ class LocalContext(Context):
         self._connection = connection
         self._results = dict(results or {})
         self._signals = dict(signals or {})
+        self._answers = dict(answers or {})
 
     @async_only
     async def results(self) -> dict[str, Any]:
@@ -101,6 +107,20 @@ class LocalContext(Context):
         raise InvalidInputError(
             "no_signal", f"ctx.wait_for_signal({name!r}): pass signals={{{name!r}: …}} to grns.testing"
         )
+
+    async def _ask(
+        self, name: str, asked: Question, seconds: float | None, default: Any, read: Callable[[Any], Any]
+    ) -> PersonAnswer[Any]:
+        """Return the answer that the test passed; the default, or WaitTimeoutError, without one."""
+        if name in self._answers:
+            given = self._answers[name]
+            answer = {"approved": given} if asked.kind == "approval" else jsonable(given)
+            return PersonAnswer(read(answer_of(asked.form, answer)), asked.digest, "test")
+        if seconds is None:
+            raise InvalidInputError("no_answer", f"pass answers={{{name!r}: …}} to grns.testing")
+        if default is None:
+            raise WaitTimeoutError(f"no one has answered {asked.title!r} in time")
+        return PersonAnswer(default, asked.digest, is_timed_out=True)
 
     @async_only
     async def fan_out(
@@ -196,6 +216,7 @@ def context(
     steps: dict[str, Any] | None = None,
     signals: Mapping[str, Any] | None = None,
     last_checkpoint: Any = None,
+    answers: Mapping[str, Any] | None = None,
 ) -> LocalContext:
     """Return a context with which a test calls a handler.
 
@@ -210,6 +231,8 @@ def context(
         results: what `ctx.results()` returns.
         steps: values of the steps that earlier attempts have recorded, by name; those of this one are added.
         signals: values that `ctx.wait_for_signal` returns, by name. Without one it times out, if it can.
+        answers: what people answer, by the name of the question: the value of `ctx.ask_person` or
+            `ctx.approve`. Without one the time passes, if there is a time.
         last_checkpoint: what `ctx.last_checkpoint` is. What the handler reports is in `ctx.reported`.
 
     Example:
@@ -220,7 +243,7 @@ def context(
     claim = forged(task_type, text, attempt, max_attempts)
     return LocalContext(
         claim, state=state, connection=connection, client=client, results=results, steps=steps,
-        signals=signals, last_checkpoint=last_checkpoint,
+        signals=signals, last_checkpoint=last_checkpoint, answers=answers,
     )  # fmt: skip
 
 
@@ -237,12 +260,14 @@ async def run(
     steps: dict[str, Any] | None = None,
     signals: Mapping[str, Any] | None = None,
     last_checkpoint: Any = None,
+    answers: Mapping[str, Any] | None = None,
 ) -> ResultT:
     """Run one attempt of a task as a worker does, and return its result.
 
     The payload is validated and becomes JSON on the way, dependencies are resolved, and the result becomes
     JSON and is validated. The lifespan of the pool is entered unless you pass a `state`;
-    `connection`, `client`, `results`, `steps`, `signals` and `last_checkpoint` are those of `context`.
+    `connection`, `client`, `results`, `steps`, `signals`, `last_checkpoint` and `answers` are those of
+    `context`.
 
     Raises:
         InvalidInputError: the payload does not fit the handler.
@@ -255,7 +280,7 @@ async def run(
     claim = forged(handler.task_type, text, attempt, max_attempts or handler.max_attempts or 3)
     local = LocalContext(
         claim, connection=connection, client=client, results=results, steps=steps, signals=signals,
-        last_checkpoint=last_checkpoint,
+        last_checkpoint=last_checkpoint, answers=answers,
     )  # fmt: skip
     async with local_runner(handler, local, threads=1, has_lifespan=state is None) as runner:
         text = await runner.call(handler, local, local._local_lease, state=state)

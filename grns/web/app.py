@@ -36,6 +36,7 @@ from grns.web import (
     operation,
     overview,
     pool,
+    question,
     schedule,
     system,
     task,
@@ -53,8 +54,8 @@ from grns.web.templating import STATIC, STATIC_PATH, Assets
 PAGES: tuple[WebPage, ...] = tuple(
     page
     for module in (
-        overview, issue, operation, workflow, schedule, limit, task_list, task, pool, event, message, webhook,
-        key, system, login,
+        overview, issue, operation, workflow, question, schedule, limit, task_list, task, pool, event,
+        message, webhook, key, system, login,
     )
     for page in module.pages
 )  # fmt: skip
@@ -119,7 +120,7 @@ def make_web(context: ApiContext, *, secret: str | None = None) -> Starlette:
 def _endpoint(page: WebPage) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         request.scope[OPERATION] = page.name
-        return await _respond(request, page.handler, is_public=page.is_public)
+        return await _respond(request, page.handler, is_public=page.is_public, takes_text=page.takes_text)
 
     return endpoint
 
@@ -138,11 +139,13 @@ async def _bad_method(request: PageRequest) -> Response:
     return await _error_page(request, Problem("about:blank", "Method Not Allowed", 405, "form_only", detail))
 
 
-async def _respond(request: Request, handler: Handler, *, is_public: bool = False) -> Response:
+async def _respond(
+    request: Request, handler: Handler, *, is_public: bool = False, takes_text: bool = False
+) -> Response:
     """Authenticate the user, check the form, run the page, and turn errors into pages."""
     page = PageRequest(request)
     try:
-        return await _run(page, handler, is_public=is_public)
+        return await _run(page, handler, is_public=is_public, takes_text=takes_text)
     except ApiProblemError as error:
         return await _error_page(page, error.problem)
     except GrnsError as error:
@@ -151,12 +154,14 @@ async def _respond(request: Request, handler: Handler, *, is_public: bool = Fals
         return await _error_page(page, problem.of(error))
 
 
-async def _run(request: PageRequest, handler: Handler, *, is_public: bool) -> Response:
+async def _run(
+    request: PageRequest, handler: Handler, *, is_public: bool, takes_text: bool = False
+) -> Response:
     request.current_user = user = await request.context.authenticator.current_user(request)
     if user is None and not is_public:
         return _log_in_first(request)
     if request.method == "POST":
-        request.fields = await read_form(request, is_public=is_public)
+        request.fields = await read_form(request, is_public=is_public, takes_text=takes_text)
         # The log-in form belongs to no session.
         if user is not None and not is_public:
             check_csrf(request, user, request.fields.text(_CSRF_FIELD) or "")

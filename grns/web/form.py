@@ -19,6 +19,8 @@ _MAX_FIELDS = 300
 _MAX_BYTES = 2 * 1024 * 1024
 # On public pages: an API key.
 _MAX_PUBLIC_BYTES = 8 * 1024
+# On those with a form for people: an answer and a comment, percent-encoded.
+_MAX_TEXT_BYTES = 256 * 1024
 
 
 class Form(ImmutableMultiDict[str, str]):
@@ -70,7 +72,7 @@ class Form(ImmutableMultiDict[str, str]):
             raise InvalidInputError(error.code, f"{name}: {error}") from error
 
 
-async def read_form(request: Request, *, is_public: bool = False) -> Form:
+async def read_form(request: Request, *, is_public: bool = False, takes_text: bool = False) -> Form:
     """Read the posted form.
 
     `Request.form()` has no limit for the body, and replaces bytes that are not UTF-8.
@@ -79,6 +81,7 @@ async def read_form(request: Request, *, is_public: bool = False) -> Form:
         InvalidInputError: the body is not a form, is not UTF-8, or exceeds a limit.
     """
     max_bytes = _MAX_PUBLIC_BYTES if is_public else _MAX_BYTES
+    max_bytes = _MAX_TEXT_BYTES if is_public and takes_text else max_bytes
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != _CONTENT_TYPE:
         raise InvalidInputError("bad_content_type", f"send the form as {_CONTENT_TYPE}")

@@ -62,6 +62,7 @@ NOTICES = {
     "webhook": "The webhook was changed.",
     "deleted": "The webhook was deleted.",
     "pinged": "A test event is being sent. This page shows the result.",
+    "answered": "The answer was recorded: the task runs again.",
     "delivery": "The event is being sent again.",
 }
 
@@ -85,6 +86,7 @@ NAVIGATION = (
     NavigationItem("Issues", "/issues"),
     NavigationItem("Tasks", "/tasks"),
     NavigationItem("Workflows", "/workflows"),
+    NavigationItem("Questions", "/questions"),
     NavigationItem("Schedules", "/schedules"),
     NavigationItem("Limits", "/limits"),
     NavigationItem("Operations", "/operations"),
@@ -302,6 +304,7 @@ class WebPage:
     path: str
     handler: Handler
     is_public: bool
+    takes_text: bool = False  # a public page whose form may be long
 
     @property
     def name(self) -> str:
@@ -316,13 +319,17 @@ class WebPages(list[WebPage]):
         """Add a page."""
         return self._add("GET", path, is_public)
 
-    def post(self, path: str, *, is_public: bool = False) -> Callable[[_Handler], _Handler]:
+    def post(
+        self, path: str, *, is_public: bool = False, takes_text: bool = False
+    ) -> Callable[[_Handler], _Handler]:
         """Add the action of a form."""
-        return self._add("POST", path, is_public)
+        return self._add("POST", path, is_public, takes_text)
 
-    def _add(self, method: str, path: str, is_public: bool) -> Callable[[_Handler], _Handler]:
+    def _add(
+        self, method: str, path: str, is_public: bool, takes_text: bool = False
+    ) -> Callable[[_Handler], _Handler]:
         def add(handler: _Handler) -> _Handler:
-            self.append(WebPage(method, path, handler, is_public))
+            self.append(WebPage(method, path, handler, is_public, takes_text))
             return handler
 
         return add

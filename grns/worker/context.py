@@ -20,6 +20,7 @@ from grns.telemetry import failpoint
 from grns.worker.async_only import async_only, check_async
 from grns.worker.finishes import Finish, finish_in
 from grns.worker.leases import Lease
+from grns.worker.person_methods import PersonMethods
 from grns.worker.progress import AttemptProgress, ProgressStore, Report
 from grns.worker.step_methods import StepMethods
 from grns.worker.steps import AttemptSteps
@@ -101,7 +102,7 @@ _ELSEWHERE = {
 }
 
 
-class Context(StepMethods):
+class Context(StepMethods, PersonMethods):
     """One attempt of a task, as its handler sees it."""
 
     def __init__(

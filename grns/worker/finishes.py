@@ -56,7 +56,7 @@ class Finishes:
             (row,) = await self._database.run(
                 "suspend", claim.id, claim.attempt, claim.lease_id, claim.workspace, finish.event_id,
                 claim.causation_id, suspension.step, suspension.seconds, suspension.needed,
-                suspension.required, suspension.signal,
+                suspension.required, suspension.signal, suspension.question,
             )  # fmt: skip
         except OutcomeUnknownError:
             finish.is_unsure = True

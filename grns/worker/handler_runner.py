@@ -38,7 +38,7 @@ from grns.worker.handler import Handler
 from grns.worker.hooks import AttemptEnd
 from grns.worker.leases import Lease
 from grns.worker.pool import Pool
-from grns.worker.steps import Suspended
+from grns.worker.step import Suspended
 
 _log = structlog.get_logger()
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from grns.errors import (
     ConflictError,
@@ -24,7 +23,9 @@ from grns.model.outcome import Claim, Suspension
 from grns.postgres.database import Connection, Database, Row, run
 from grns.worker.async_only import async_only
 from grns.worker.step_function import adapter_of
-from grns.worker.steps import AttemptSteps, StepRecorder
+from grns.worker.step_store import StepRecorder
+from grns.worker.steps import AttemptSteps
+from grns.worker.wait_methods import WaitMethods
 
 if TYPE_CHECKING:
     from grns.client.client import Client
@@ -32,14 +33,13 @@ if TYPE_CHECKING:
     from grns.worker.handler import Handler
 
 MOST_CHILDREN = 10_000
-_SIGNAL = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 P = ParamSpec("P")
 StepT = TypeVar("StepT")
 ResultT = TypeVar("ResultT")
 
 
-class StepMethods:
+class StepMethods(WaitMethods):
     """The part of a `Context` that records what its handler has done."""
 
     _claim: Claim
@@ -52,40 +52,6 @@ class StepMethods:
 
         @property
         def client(self) -> Client: ...
-
-    @overload
-    async def step(
-        self, name: str, function: Callable[P, Awaitable[StepT]], /, *arguments: P.args, **named: P.kwargs
-    ) -> StepT: ...
-    @overload
-    async def step(
-        self, name: str, function: Callable[P, StepT], /, *arguments: P.args, **named: P.kwargs
-    ) -> StepT: ...
-
-    @async_only
-    async def step(self, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-        """Run a function once: its value is recorded, and later attempts of the task get that value.
-
-        An exception is not recorded: the next attempt runs the function again. An attempt that has recorded
-        a step does not count if it is retried. If the function is annotated with what it returns, pydantic
-        writes and reads the value; otherwise it is JSON. A plain function runs in a thread.
-
-        Args:
-            name: name of the step, 1 to 255 printable characters without `#`. A second step of the same name
-                is `name#2`, and so on: steps are found by their order. Steps that run side by side need names
-                of their own.
-            function: what to run. It may run twice if the worker dies before its value is recorded.
-            arguments, named: of the function.
-
-        Raises:
-            InvalidInputError: the name or the value cannot be recorded (`bad_handler`), or the task has
-                10,000 steps (`too_many_steps`).
-            LeaseLostError: the lease is lost; nothing was recorded.
-
-        Example:
-            account = await ctx.step("create_account", create_account, user)
-        """
-        return await self._own_steps("ctx.step()").run(name, function, arguments, named)
 
     @async_only
     async def step_transaction(
@@ -111,7 +77,8 @@ class StepMethods:
         adapter = adapter_of(function)
         steps = self._borrowing("ctx.step_transaction()")
 
-        async def write(recorder: StepRecorder) -> None:
+        async def write(place: str) -> None:
+            recorder = StepRecorder(steps, place, "step")
             async with self._opened() as connection:
                 value = await function(connection, *arguments, **named)
                 text = await recorder.record(connection, value, adapter)
@@ -120,74 +87,6 @@ class StepMethods:
         value = await steps.run_in(name, "step", write)
         answer: StepT = value if adapter is None else adapter.validate_python(value)
         return answer
-
-    @async_only
-    async def sleep(self, duration: float | timedelta) -> None:
-        """Sleep, and give the slot to other tasks: the attempt ends here and does not count.
-
-        When the time has come, the handler runs again from its beginning: what it has done before belongs
-        into steps. A sleep of up to 2 seconds keeps the slot.
-
-        Args:
-            duration: seconds, or a `timedelta`; at most 366 days.
-
-        Raises:
-            InvalidInputError: `bad_handler`: the duration is invalid.
-
-        Example:
-            await ctx.step("invite", send_invitation, user)
-            await ctx.sleep(timedelta(days=3))
-            await ctx.step("remind", send_reminder, user)
-        """
-        seconds = seconds_of(duration)
-        if seconds is None:
-            raise InvalidInputError("bad_handler", f"sleep for seconds or a timedelta, not {duration!r}")
-        await self._own_steps("ctx.sleep()").sleep(seconds)
-
-    @async_only
-    async def sleep_until(self, time: datetime) -> None:
-        """Sleep until a time, as `sleep` does. One that has passed is over at once.
-
-        Args:
-            time: a time with its zone, at most 366 days from now.
-
-        Raises:
-            InvalidInputError: `bad_handler`: the time has no zone, or is too far away.
-
-        Example:
-            await ctx.sleep_until(invoice.due_at)
-        """
-        if not isinstance(time, datetime) or time.tzinfo is None:
-            raise InvalidInputError("bad_handler", f"sleep until a time with its zone, not {time!r}")
-        await self._own_steps("ctx.sleep_until()").sleep((time - datetime.now(UTC)).total_seconds())
-
-    @async_only
-    async def wait_for_signal(self, name: str, *, timeout: float | timedelta | None = None) -> Any:
-        """Wait for a signal, and return its value. While there is none, the slot is free, as in `sleep`.
-
-        Signals of one name are taken in the order in which they were sent, also those that were sent before.
-
-        Args:
-            name: name of the signal, 1 to 64 characters of `A-Za-z0-9_.-`.
-            timeout: maximum time to wait, in seconds or as a `timedelta`. Defaults to no limit.
-
-        Raises:
-            WaitTimeoutError: it did not come in time. Later attempts raise it, too: the time-out is recorded.
-            InvalidInputError: `bad_handler`: an argument is invalid.
-
-        Example:
-            approval = await ctx.wait_for_signal("approved", timeout=timedelta(days=3))
-        """
-        seconds = None if timeout is None else seconds_of(timeout)
-        if (
-            not isinstance(name, str)
-            or not _SIGNAL.fullmatch(name)
-            or (timeout is not None and seconds is None)
-        ):
-            raise InvalidInputError(
-                "bad_handler", "wait for a signal with a name of A-Z a-z 0-9 _ . - and a timeout in seconds"
-            )
-        return await self._own_steps("ctx.wait_for_signal()").signal(name, seconds)
 
     @async_only
     async def fan_out(
@@ -222,7 +121,8 @@ class StepMethods:
         if len(submissions) > MOST_CHILDREN:
             raise InvalidInputError("bad_handler", f"a fan-out has at most {MOST_CHILDREN:,} tasks")
 
-        async def write(recorder: StepRecorder) -> None:
+        async def write(place: str) -> None:
+            recorder = StepRecorder(steps, place, "fan_out")
             async with self._opened() as connection:
                 made = []
                 for answer in await client.submit_many(submissions, connection=connection):

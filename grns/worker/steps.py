@@ -9,15 +9,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
 
 from grns.errors import (
-    ContendedError,
     InvalidInputError,
-    LeaseLostError,
     OutcomeUnknownError,
     UnavailableError,
     WaitTimeoutError,
@@ -25,8 +22,8 @@ from grns.errors import (
 from grns.model.duration import bounded_wait
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Suspension
-from grns.postgres.batch import Batch
-from grns.postgres.database import Connection, Database, run
+from grns.model.question import Question, question_id
+from grns.worker.step import NotRecordedError, RecordedStep, StepLog, Suspended
 from grns.worker.step_function import adapter_of, call_step
 
 MOST_STEPS = 10_000
@@ -37,141 +34,15 @@ _LONGEST_PAUSE_SECONDS = 1.0
 _LOCKED_PAUSE_SECONDS = 0.02
 _BEGIN_SECONDS = 0.005
 _LOOK_SECONDS = 0.1
-_FAN_OUT = Limits(document_bytes=1024 * 1024, nodes=20_000)
 _IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 _SHORT_SLEEP_SECONDS = 2.0
-
-
-class Suspended(BaseException):
-    """Ends an attempt whose task waits. It is no Exception, so that handlers do not catch it by accident."""
-
-    def __init__(self, suspension: Suspension) -> None:
-        super().__init__(f"the task waits in its step {suspension.step}")
-        self.suspension = suspension
-
-
-class _NotRecordedError(Exception):
-    """The task is locked by another transaction, or the step has been recorded: look again."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedStep:
-    """A step as it is recorded. `seconds` is how long a sleep has yet to last."""
-
-    name: str
-    kind: str
-    value: str
-    seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NewStep:
-    """A step to record: its value as JSON."""
-
-    claim: Claim
-    name: str
-    kind: str
-    value: str
-
-
-class StepStore:
-    """Reads and records steps; callers that wait at the same time share one statement."""
-
-    def __init__(self, database: Database, *, batch_limit: int) -> None:
-        self._database = database
-        self._batch: Batch[NewStep, tuple[str, str | None]] = Batch(self._send, limit=batch_limit)
-
-    async def read(self, claim: Claim) -> list[RecordedStep]:
-        """Return the steps of a task."""
-        return await self._database.fetch(RecordedStep, "read_steps", claim.id, claim.workspace)
-
-    async def record(self, claim: Claim, name: str, kind: str, value: str) -> str:
-        """Record a step, and return the value that is kept: the first one.
-
-        Raises LeaseLostError if the attempt does not own its task any more.
-        """
-        verdict, kept = await self._batch.ask(NewStep(claim, name, kind, value))
-        if verdict == "lost":
-            raise _lost(claim)
-        if verdict != "recorded":
-            raise ContendedError(f"task {claim.id} is locked by another transaction")
-        return value if kept is None else kept
-
-    async def take_signal(self, claim: Claim, step: str, name: str) -> str | None:
-        """Take a signal for a step, and return the value that is recorded; None if there is no signal.
-
-        Raises LeaseLostError if the attempt does not own its task any more.
-        """
-        (row,) = await self._database.run(
-            "take_signal", claim.id, claim.attempt, claim.lease_id, claim.workspace, step, name
-        )
-        value: str | None = row["value"]
-        found = {} if value is None else loads_stored(value)
-        if "lost" in found:
-            raise _lost(claim)
-        if "locked" in found:
-            raise ContendedError(f"task {claim.id} is locked by another transaction")
-        return value
-
-    async def _send(self, steps: Sequence[NewStep]) -> list[tuple[str, str | None]]:
-        rows = await self._database.run("record_steps", *_columns(steps))
-        return [(row["verdict"], row["value"]) for row in rows]
-
-
-async def record_in(connection: Connection, step: NewStep) -> None:
-    """Record a step inside the caller's transaction; any error must undo that transaction.
-
-    Raises LeaseLostError if the attempt does not own its task any more.
-    """
-    (row,) = await run(connection, "record_steps", *_columns([step]))
-    if row["verdict"] == "lost":
-        raise _lost(step.claim)
-    if row["verdict"] != "recorded" or row["value"] is not None:
-        raise _NotRecordedError
-
-
-def _columns(steps: Sequence[NewStep]) -> tuple[Sequence[object], ...]:
-    return (
-        [one.claim.id for one in steps],
-        [one.claim.attempt for one in steps],
-        [one.claim.lease_id for one in steps],
-        [one.claim.workspace for one in steps],
-        [one.name for one in steps],
-        [one.kind for one in steps],
-        [one.value for one in steps],
-    )
-
-
-def _lost(claim: Claim) -> LeaseLostError:
-    return LeaseLostError(f"attempt {claim.attempt} of task {claim.id} does not own it any more")
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecorder:
-    """Records a step in a transaction. Once that has committed, pass the text to `committed`."""
-
-    steps: AttemptSteps
-    place: str
-    kind: str
-
-    async def record(
-        self, connection: Connection, value: Any, adapter: TypeAdapter[Any] | None = None
-    ) -> str:
-        """Record the value; LeaseLostError must undo the transaction."""
-        text = self.steps._text(self.place, adapter, value, _FAN_OUT if self.kind == "fan_out" else None)
-        self.steps._admit(text)
-        await record_in(connection, NewStep(self.steps._claim, self.place, self.kind, text))
-        return text
-
-    def committed(self, text: str) -> None:
-        """Note that the transaction has committed."""
-        self.steps._note(RecordedStep(self.place, self.kind, text))
+MANY_IDS = Limits(document_bytes=1024 * 1024, nodes=20_000)  # of a fan-out, and of a wait for it
 
 
 class AttemptSteps:
     """The steps of one attempt. They are read when the first one is asked for, unless there can be none."""
 
-    def __init__(self, claim: Claim, store: StepStore, limits: Limits, *, is_first: bool) -> None:
+    def __init__(self, claim: Claim, store: StepLog, limits: Limits, *, is_first: bool) -> None:
         self._claim = claim
         self._store = store
         self._limits = limits
@@ -248,10 +119,10 @@ class AttemptSteps:
         elif found is None or (found.seconds or 0.0) > 0:
             await self.suspend(Suspension(place, seconds=seconds))
 
-    async def run_in(self, name: str, kind: str, run: Callable[[StepRecorder], Awaitable[None]]) -> Any:
+    async def run_in(self, name: str, kind: str, run: Callable[[str], Awaitable[None]]) -> Any:
         """Return the value of a step that is recorded in a transaction, which `run` opens.
 
-        It is given what records the value in that transaction. It is called again while Postgres is away or
+        It is given the name under which to record the value. It is called again while Postgres is away or
         its answer was lost: if it has committed before, the value is found.
         """
         if _IN_STEP.get():
@@ -263,8 +134,8 @@ class AttemptSteps:
         try:
             while (found := await self._find(place, kind)) is None:
                 try:
-                    await run(StepRecorder(self, place, kind))
-                except _NotRecordedError:
+                    await run(place)
+                except NotRecordedError:
                     await asyncio.sleep(_LOCKED_PAUSE_SECONDS)
                     self._recorded = None
                 except OutcomeUnknownError:
@@ -275,19 +146,40 @@ class AttemptSteps:
 
     async def signal(self, name: str, seconds: float | None) -> Any:
         """Return the value of a signal. Raises Suspended while there is none, and WaitTimeoutError."""
-        seconds = None if seconds is None else bounded_wait(seconds)
         place = self._place(f"signal {name}")
-        found = await self._find(place, "signal")
-        if found is None:
-            text = await self.ask(lambda: self._store.take_signal(self._claim, place, name))
-            if text is None:
-                await self.suspend(Suspension(place, seconds=seconds, signal=name))
-            found = RecordedStep(place, "signal", text)
-            self._note(found)
-        value = loads_stored(found.value)
+        value = await self._taken(place, name, seconds)
         if "timed_out" in value:
             raise WaitTimeoutError(f"no signal {name} came in time")
         return value["value"]
+
+    async def answer(self, name: str, question: Question, seconds: float | None) -> dict[str, Any] | None:
+        """Return the answer to a question; None if there was none in time. Raises Suspended meanwhile."""
+        place = self._place(f"ask {name}")
+        id_ = question_id(self._claim.id, place)
+        value = await self._taken(place, f"question {id_}", seconds, question.text(id_), question.digest)
+        answer: dict[str, Any] | None = None if "timed_out" in value else value["value"]
+        return answer
+
+    async def _taken(
+        self,
+        place: str,
+        signal: str,
+        seconds: float | None,
+        question: str | None = None,
+        digest: str | None = None,
+    ) -> dict[str, Any]:
+        """Return what is recorded of a wait for a signal. Raises Suspended while there is none."""
+        seconds = None if seconds is None else bounded_wait(seconds)
+        found = await self._find(place, "signal")
+        if found is None:
+            self._admit("")
+            text = await self.ask(lambda: self._store.take_signal(self._claim, place, signal, digest))
+            if text is None:
+                await self.suspend(Suspension(place, seconds=seconds, signal=signal, question=question))
+            found = RecordedStep(place, "signal", text)
+            self._note(found)
+        value: dict[str, Any] = loads_stored(found.value)
+        return value
 
     async def suspend(self, suspension: Suspension) -> NoReturn:
         """Raise Suspended, once the steps that run side by side are recorded. None begins after that."""
@@ -314,7 +206,7 @@ class AttemptSteps:
 
     async def note_ended(self, place: str, ids: Sequence[str]) -> list[str]:
         """Record which tasks had ended when a wait for them was over; return what is kept."""
-        kept: list[str] = loads_stored(await self._record(place, "wait", dumps(list(ids), _FAN_OUT)))
+        kept: list[str] = loads_stored(await self._record(place, "wait", dumps(list(ids), MANY_IDS)))
         return kept
 
     def waiting_place(self, name: str) -> str:

@@ -110,6 +110,11 @@ POOLS = Dashboard(
             rate(r.ADMISSIONS, legend="admitted by limits"),
             of=r.PROMOTIONS,
         ),
+        chart(
+            "Questions that no person has looked at",
+            latest(r.UNSEEN_OLDEST, legend="oldest"),
+            of=r.UNSEEN_OLDEST,
+        ),
         chart("Schedules", rate(r.SCHEDULE_DECISIONS, "outcome"), of=r.SCHEDULE_DECISIONS),
     ],
     [(r.QUEUE_OLDEST, "workspace")],

@@ -39,7 +39,7 @@ from tests.support.store import ACTOR, fetch
 NOTHING = {
     "task_id": "gr-nothing", "message_id": str(uuid4()), "fingerprint": "0f0f", "number": "999999",
     "agent_type": "worker", "key_id": "0" * 20, "name": "nothing", "webhook_id": "wh-nothing",
-    "seq": "999999", "workflow_id": "wf-nothing", "schedule": "nothing",
+    "seq": "999999", "workflow_id": "wf-nothing", "schedule": "nothing", "question_id": str(uuid4()),
 }  # fmt: skip
 # Whoever reads metrics or makes workspaces is bound to none.
 OF_ALL = frozenset({"read_metrics", "examine", "create_workspace"})
@@ -49,6 +49,15 @@ _ISSUE = """
     insert into grns.issues (workspace, fingerprint, error_class, message, sample_task_id, first_seen,
         last_seen, total, open_count)
     values ($1, 'beef', 'ValueError', 'no', 'gr-1', now(), now(), 1, 1)
+"""
+
+
+_QUESTION = """
+    insert into grns.questions (id, workspace, task_id, step, kind, title, form, asked_of, digest, attempt)
+    values (gen_random_uuid(), $1, $2, 'ask pay', 'question', 'Pay?',
+        '{"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}', '{}',
+        repeat('0', 64), 1)
+    returning id
 """
 
 
@@ -147,9 +156,11 @@ async def _theirs(database: Database) -> dict[str, str]:
     await put_limit(database, limit, workspace=THEIRS, actor=ACTOR)
     graph = '[{"task_type": "noop"}]'
     await database.run("submit_graph", graph, THEIRS, ACTOR, '{"name": "theirs", "is_open": true}')
+    (question,) = await fetch(database, _QUESTION, THEIRS, task_id)
     (workflow,) = await fetch(database, "select id from grns.workflows where workspace = $1", THEIRS)
     return {
         "workflow_id": workflow["id"], "schedule": "theirs", "limit": "theirs",
+        "question_id": str(question["id"]),
         "task_id": task_id, "message_id": str(letters[0]["id"]), "fingerprint": "beef",
         "number": str(made.id), "agent_type": "worker", "key_id": key.id, "name": "theirs",
         "webhook_id": webhook.id, "seq": str(seq),

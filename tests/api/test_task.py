@@ -12,7 +12,7 @@ import pytest
 from grns.api.route import PREFIX
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
-from grns.worker.steps import StepStore
+from grns.worker.step_store import StepStore
 from tests.support.api import OURS, THEIRS, Door, actor_of, good, problem_of
 from tests.support.harness import submit, submit_many
 from tests.support.store import ROADS, claim, fetch, finish, place, row_of

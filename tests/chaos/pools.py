@@ -109,6 +109,9 @@ async def stepwise(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any
         if number % 5 == 0:
             with suppress(grns.WaitTimeoutError):
                 assert await task.wait_for_signal(SIGNAL, timeout=3) == number
+        if number % 7 == 0:
+            approval = await task.approve("pay", title=f"pay {number}?", timeout=4, default=False)
+            _note("approval", task, approved=approval.value)
         if number % 2:
             child = {"number": number, "seconds": 0.0, "parent": task.id}
             await task.join(await task.fan_out("children", steady, [child, child]), return_exceptions=True)

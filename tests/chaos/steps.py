@@ -22,7 +22,14 @@ _PROGRESS = (
     "select task_id, attempt, checkpoint::text::integer as checkpoint from grns.progress"
     " where checkpoint is not null"
 )
-_SIGNALS = "select task_id, count(taken_by) as taken from grns.signals group by task_id"
+_QUESTIONS = (
+    "select q.task_id, q.state, s.value::text as value from grns.questions q"
+    " left join grns.steps s on s.task_id = q.task_id and s.name = q.step"
+)
+_SIGNALS = (
+    "select task_id, count(taken_by) as taken from grns.signals"
+    " where name not like 'question %' group by task_id"
+)
 
 
 @dataclass(slots=True)
@@ -34,6 +41,7 @@ class Stepwise:
     fan_outs: dict[str, list[str]] = field(default_factory=dict)
     signals: dict[str, int | None] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
+    questions: dict[str, tuple[str, dict[str, Any] | None]] = field(default_factory=dict)
     checkpoints: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     async def read(self, connection: asyncpg.Connection) -> None:
@@ -44,10 +52,13 @@ class Stepwise:
                 self.spared.add((row["task_id"], row["attempt"]))
             if row["kind"] == "fan_out":
                 self.fan_outs[row["task_id"]] = json.loads(row["value"])
-            if row["kind"] == "signal":
+            if row["kind"] == "signal" and row["name"] != "ask pay":
                 self.signals[row["task_id"]] = json.loads(row["value"]).get("value")
         for row in await connection.fetch(_SIGNALS):
             self.taken[row["task_id"]] = row["taken"]
+        for row in await connection.fetch(_QUESTIONS):
+            value = None if row["value"] is None else json.loads(row["value"])
+            self.questions[row["task_id"]] = row["state"], value
         for row in await connection.fetch(_PROGRESS):
             self.checkpoints[row["task_id"]] = row["attempt"], row["checkpoint"]
 
@@ -61,6 +72,7 @@ class Stepwise:
         yield from self._judge_runs(directory)
         yield from self._judge_checkpoints(directory)
         yield from self._judge_signals(tasks)
+        yield from self._judge_questions(directory)
         yield from self._judge_fan_outs(tasks)
 
     def _judge_runs(self, directory: Path) -> Iterator[str]:
@@ -93,6 +105,18 @@ class Stepwise:
                 yield f"{task_id} was sent {tasks[task_id]['number']}, and got {value}"
             if (value is not None) != (self.taken.get(task_id, 0) == 1):
                 yield f"{task_id} got {value}, and {self.taken.get(task_id, 0)} signals are taken"
+
+    def _judge_questions(self, directory: Path) -> Iterator[str]:
+        """What was answered is what the step has recorded, and what each attempt got."""
+        for task_id, (state, value) in self.questions.items():
+            recorded = None if value is None else "expired" if "timed_out" in value else "answered"
+            if recorded is not None and recorded != state:
+                yield f"{task_id}: its question is {state}, and its step says {recorded}"
+        for note in journal.read(directory, "effects-*.jsonl"):
+            if note["what"] == "approval":
+                state, _ = self.questions.get(note["task"], ("nothing", None))
+                if state != ("answered" if note["approved"] else "expired"):
+                    yield f"{note['task']} got {note['approved']}, and its question is {state}"
 
     def _judge_fan_outs(self, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         children: dict[str, list[str]] = defaultdict(list)

@@ -27,6 +27,8 @@ import nats
 import grns
 from grns.client.arguments import WIRE
 from grns.errors import GrnsError, OutcomeUnknownError, UnavailableError
+from grns.model.question import question_id
+from grns.tasks.questions import Questions
 from tests.chaos import strangers
 from tests.chaos.http_worker import POOL
 from tests.chaos.journal import Journal
@@ -73,6 +75,7 @@ class Submitter:
         self._under_way: set[asyncio.Task[None]] = set()
         self.cancel: Callable[[str], Awaitable[str]] | None = None
         self.signal: Callable[[str, str, int], Awaitable[str]] | None = None
+        self.questions: Questions | None = None
 
     async def run(self) -> None:
         """Submit until SIGTERM."""
@@ -102,8 +105,23 @@ class Submitter:
             await asyncio.sleep(random.random() * 4)
             with suppress(GrnsError):  # it has timed out, has ended, or Postgres is away
                 await self.signal(task_id, SIGNAL, number)
+        if self.questions is not None and wanted["task_type"] == STEPWISE and number % 7 == 0:
+            await self._approve(task_id)
         if self.cancel is not None and random.random() < _CANCELLED:
             await self._cancel(task_id)
+
+    async def _approve(self, task_id: str) -> None:
+        """Approve what a task asks, twice, unless its time is over first."""
+        if self.questions is None or random.random() < 0.3:
+            return
+        asked = question_id(task_id, "ask pay")
+        for _ in range(40):
+            await asyncio.sleep(random.random() / 2)
+            with suppress(GrnsError):  # it is not asked yet, was asked too long ago, or Postgres is away
+                found = await self.questions.get(asked)
+                if found.state != "open":
+                    return
+                await self.questions.answer(asked, {"approved": True}, digest=found.digest)
 
     async def _hand_in(self, wanted: dict[str, Any]) -> str | None:
         """Try once; returns the task's id, "" where it was refused, None where nobody knows."""
@@ -147,6 +165,7 @@ async def by_client(per_second: float) -> None:
 
         submitter = Submitter(per_second, submit)
         submitter.cancel, submitter.signal = client.cancel, client.signal
+        submitter.questions = client.questions
         await submitter.run()
 
 

@@ -309,7 +309,10 @@ def test_each_command_has_two_examples_that_can_be_typed(unconfigured: Call, tmp
             typed = shlex.split(example.partition(" > ")[0].partition(" >> ")[0].rpartition(" | ")[2])
             words = typed[typed.index("grns") + 1 :]
             assert tuple(words[: len(path)]) == path, example
-            words = [str(uuid4()) if word in ("ID", "MESSAGE_ID") else word for word in words[len(path) :]]
+            words = [
+                str(uuid4()) if word in ("ID", "MESSAGE_ID", "QUESTION_ID") else word
+                for word in words[len(path) :]
+            ]
             words = [f"{'0' * 20}" if word == "KEY_ID" else word for word in words]
             with command.make_context(example, words, obj=CliState()):
                 pass  # it is parsed, and files that it opened are closed

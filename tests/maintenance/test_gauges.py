@@ -129,7 +129,7 @@ async def test_what_is_paused_nobody_has_to_serve(shared: Database, task_type: s
 
 
 async def test_without_work_nothing_waits(shared: Database) -> None:
-    assert await gauge.lags(shared) == gauge.Lags(0, 0, 0, 0, 0, 0, 0)
+    assert await gauge.lags(shared) == gauge.Lags(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 async def test_what_waits_for_the_daemons_is_told_by_its_oldest(shared: Database) -> None:
@@ -160,6 +160,20 @@ async def test_tasks_under_limits_wait_for_an_admitter(shared: Database) -> None
     assert round((await gauge.lags(shared)).unadmitted_seconds / 10) == 6, "none has ever led"
     await fetch(shared, "delete from grns.tasks")
     assert (await gauge.lags(shared)).unadmitted_seconds == 0
+
+
+async def test_a_question_waits_until_a_person_looks(shared: Database) -> None:
+    task = await submit(shared)
+    await fetch(
+        shared,
+        "insert into grns.questions (id, workspace, task_id, step, kind, title, form, asked_of, digest,"
+        " attempt, asked_at) values (gen_random_uuid(), 'default', $1, 'ask x', 'question', 'x', '{}', '{}',"
+        " '', 1, now() - interval '60 s')",
+        task.id,
+    )
+    assert round((await gauge.lags(shared)).unseen_seconds / 10) == 6
+    await fetch(shared, "update grns.questions set seen_at = now()")
+    assert (await gauge.lags(shared)).unseen_seconds == 0
 
 
 async def test_what_is_published_beyond_a_gap_is_no_lag(shared: Database) -> None:

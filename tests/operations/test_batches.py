@@ -206,6 +206,26 @@ async def test_the_same_operation_moves_no_task_twice_whatever_the_clock_says(sh
     assert (await row_of(shared, task_id))["status"] == "failed"
 
 
+async def test_an_operation_leaves_alone_what_a_later_one_has_moved(shared: Database) -> None:
+    """A storm found it: a cancel that was still running cancelled again what a redrive had brought back."""
+    task_id = (await submit(shared)).id
+    cancel = await asked(shared, "cancel", filter="status:queued")
+    await step(shared)
+    assert (await row_of(shared, task_id))["status"] == "cancelled"
+    await asked(shared, filter="status:cancelled")
+    again = "update grns.operations set state = 'running', due_at = now(), ended_at = null,"
+    again += " is_exhausted = false, page_cursor = null where id = $1"
+    for _ in range(2):  # the cancel may end first
+        if (await row_of(shared, task_id))["status"] == "cancelled":
+            await step(shared)
+    assert (await row_of(shared, task_id))["status"] == "queued"
+    await fetch(shared, again, cancel.id)
+    moved = await step(shared)
+    assert moved is not None
+    assert moved.tasks == 0
+    assert (await row_of(shared, task_id))["status"] == "queued"
+
+
 async def test_payloads_are_patched_one_by_one(shared: Database) -> None:
     """One whose payload could not be kept is left out, and it is said why."""
     long = "x" * (LIMITS.document_bytes - 20)

@@ -28,6 +28,7 @@ RUN_BY = {
     "unique.md": "tests/site/test_programs.py",
     "steps.md": "tests/site/test_programs.py",
     "progress.md": "tests/site/test_programs.py",
+    "people.md": "tests/site/test_programs.py",
     "languages.md": "tests/site/test_programs.py",
     "migrate-celery.md": "tests/process/test_pytest_plugin.py",
     "metrics.md": "tests/site/test_services.py",

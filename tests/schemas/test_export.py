@@ -71,6 +71,25 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "attempt": 1,
         "estimated_completion_at": "2026-02-06T21:00:00Z",
     },
+    "evt.question.asked": {
+        "task_id": "t1",
+        "question_id": str(uuid4()),
+        "kind": "approval",
+        "title": "Pay?",
+        "asked_of": ["role:finance"],
+        "digest": "0" * 64,
+    },
+    "evt.question.answered": ACTOR
+    | {
+        "task_id": "t1",
+        "question_id": str(uuid4()),
+        "title": "Pay?",
+        "digest": "0" * 64,
+        "answer": {"approved": True},
+    },
+    "evt.question.linked": ACTOR
+    | {"task_id": "t1", "question_id": str(uuid4()), "title": "Pay?", "until": "2026-02-06T21:00:00Z"},
+    "evt.question.expired": {"task_id": "t1", "question_id": str(uuid4()), "title": "Pay?"},
     "evt.task.claimed": {
         "task_id": "t1",
         "agent_id": "worker-1",

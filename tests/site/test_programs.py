@@ -19,6 +19,7 @@ import pytest
 
 import grns
 from grns.dev.servers import LocalNats
+from grns.model.question import QuestionSummary
 from grns.postgres.database import Database
 from tests.site.page import blocks, commands, written
 from tests.support.harness import Fleet, all_in, eventually, submit
@@ -224,6 +225,29 @@ async def test_progress(fleet: Fleet, database: Database, in_environment: None, 
     assert (task.status, task.result, task.attempt) == ("succeeded", 1500, 2)
     assert "40 %, page 3 of 5 (40 of 100)" in said.decode()
     assert task.checkpoint_data == {"page": 5, "words": 1500}
+
+
+async def test_questions_to_people(
+    fleet: Fleet, database: Database, in_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written("people.md", tmp_path)
+    fleet.start("server")
+    fleet.start("worker", "start", "refunds:pool", PYTHONPATH=str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    (commands,) = blocks("people.md", "bash")
+    async with grns.connect() as client:
+        handle = await client.submit("refund_order", {"number": 7}, pool="refunds")
+
+        async def has_asked() -> list[QuestionSummary]:
+            return (await client.questions.list()).rows
+
+        await eventually(has_asked, within_seconds=LIMIT_SECONDS)
+        done = await asyncio.create_subprocess_exec("bash", "-ec", commands, stdout=asyncio.subprocess.PIPE)
+        said, _ = await done.communicate()
+        assert done.returncode == 0, said
+        assert "Refund order 7?" in said.decode()
+        result = await handle.result(timeout=LIMIT_SECONDS)
+    assert result.startswith("30.0 euro for cli:")
 
 
 async def test_what_is_submitted(bakery: Path, database: Database, database_url: str) -> None:

@@ -22,7 +22,8 @@ from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.pool import Pool
 from grns.worker.progress import ProgressStore
 from grns.worker.slots import Slots
-from grns.worker.steps import AttemptSteps, StepStore
+from grns.worker.step_store import StepStore
+from grns.worker.steps import AttemptSteps
 from tests.support.store import claim, row_of
 
 

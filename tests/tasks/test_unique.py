@@ -20,7 +20,7 @@ from grns.model.outcome import Verb
 from grns.model.unique import Uniqueness
 from grns.postgres.database import Database
 from grns.tasks.submit import Submissions, submit_in
-from grns.worker.steps import StepStore
+from grns.worker.step_store import StepStore
 from tests.support.store import (
     claim,
     fetch,

@@ -18,7 +18,7 @@ from grns.telemetry.service_signals import RequestAnswered, RequestCrashed
 from grns.web.app import PAGES
 from grns.web.page_request import NAVIGATION
 from grns.worker.finishes import Finish, Finishes
-from grns.worker.steps import StepStore
+from grns.worker.step_store import StepStore
 from tests.support.aggregators import count_all
 from tests.support.followers import begin_here, follow
 from tests.support.harness import submit
@@ -30,7 +30,7 @@ ROOMS = [one.path for one in NAVIGATION] + ["/help", "/operations/new"]
 
 def test_pages_have_names_of_their_own() -> None:
     assert len({page.name for page in PAGES}) == len(PAGES)
-    assert {page.path for page in PAGES if page.is_public} == {"/login"}
+    assert {page.path for page in PAGES if page.is_public} == {"/login", "/q/{question_id}"}
     assert {page.method for page in PAGES} == {"GET", "POST"}
     shown = {page.path for page in PAGES if page.method == "GET"}
     assert set(ROOMS) <= shown

@@ -28,7 +28,7 @@ from grns.telemetry.signal import Signal
 from grns.telemetry.task_signals import AttemptOverdue, AttemptStalled
 from grns.worker.claims import Claimant
 from grns.worker.progress import AttemptProgress, ProgressStore, Report, record
-from grns.worker.steps import StepStore
+from grns.worker.step_store import StepStore
 from tests.support.attempts import Attempts, attempts_of
 from tests.support.harness import submit
 from tests.support.store import (

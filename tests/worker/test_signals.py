@@ -256,7 +256,7 @@ async def test_signals_from_sql(attempts: Attempts, shared: Database) -> None:
 async def test_only_the_attempt_that_owns_the_task_takes_a_signal(client: Client, shared: Database) -> None:
     from grns.errors import LeaseLostError
     from grns.maintenance.reaper import reap
-    from grns.worker.steps import StepStore
+    from grns.worker.step_store import StepStore
     from tests.support.store import lapse
 
     task = await submit(shared)

@@ -26,7 +26,9 @@ from grns.maintenance.scheduler import promote
 from grns.postgres.database import Database
 from grns.tasks.steps import list_steps
 from grns.telemetry.task_signals import StepsUnused
-from grns.worker.steps import MOST_STEPS, NewStep, RecordedStep, StepStore, record_in
+from grns.worker.step import RecordedStep
+from grns.worker.step_store import NewStep, StepStore, record_in
+from grns.worker.steps import MOST_STEPS
 from tests.support.attempts import Attempts, attempts_of
 from tests.support.harness import submit
 from tests.support.store import (

@@ -146,7 +146,10 @@ def _waiting(seen: TaskSnapshot) -> list[Cause]:
 
 
 def _signal(seen: TaskSnapshot) -> Cause:
-    name = (_step(seen) or "").removeprefix("signal ").partition("#")[0] or "NAME"
+    if (step := _step(seen) or "").startswith("ask "):
+        hint = "grns task question list  (and: grns task question answer QUESTION_ID)"
+        return Cause("signal", f"waiting for a person, in its step {step!r}{at_latest(seen)}", (hint,))
+    name = step.removeprefix("signal ").partition("#")[0] or "NAME"
     hint = f"grns task signal {seen.task.id} {name}  (to send it now)"
     return Cause("signal", f"waiting for the signal {name}{at_latest(seen)}", (hint,))
 

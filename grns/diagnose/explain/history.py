@@ -107,6 +107,8 @@ def _suspended(row: Row, step: str) -> str:
     """Say what a handler waits for."""
     if row["payload"].get("waits_for") == "tasks":
         return f"waits for its tasks, in the step {step!r}"
+    if row["payload"].get("waits_for") == "signal" and step.startswith("ask "):
+        return f"waits for a person, in the step {step!r}"
     if row["payload"].get("waits_for") == "signal":
         return f"waits for a signal, in the step {step!r}"
     return f"sleeps until {_moment(row, 'next_attempt_at')}, in the step {step!r}"
@@ -192,6 +194,15 @@ def _overdue(row: Row) -> str:
     return f"overdue: was expected to end at {_moment(row, 'estimated_completion_at')}"
 
 
+def _question(row: Row) -> str:
+    title, what = short(row["payload"].get("title")), row["kind"].rpartition(".")[2]
+    if what == "answered":
+        return f"answered{_by(row)}: {title}{because(row['payload'].get('comment'))}"
+    if what == "linked":
+        return f"link for an answer{_by(row)}: {title}"
+    return f"asks people: {title}" if what == "asked" else f"not answered in time: {title}"
+
+
 def _discarded(row: Row) -> str:
     return f"discarded{_by(row)}{because(row['payload'].get('reason'))}"
 
@@ -221,6 +232,10 @@ _SENTENCES: dict[str, Callable[[Row], str]] = {
     "evt.task.signaled": _signaled,
     "evt.attempt.progressed": _progressed,
     "evt.attempt.overdue": _overdue,
+    "evt.question.asked": _question,
+    "evt.question.answered": _question,
+    "evt.question.linked": _question,
+    "evt.question.expired": _question,
     "evt.task.discarded": _discarded,
     "dlq.task.dead": _dead_letter,
     "dlq.task.failed": _dead_letter,

@@ -37,6 +37,9 @@ pauses as (
 steps as (
     delete from grns.steps s where s.task_id = any(array(select g.id from gone g))
 ),
+questions as (
+    delete from grns.questions q where q.task_id = any(array(select g.id from gone g))
+),
 progress as (
     delete from grns.progress p where p.task_id = any(array(select g.id from gone g))
 ),

@@ -1,6 +1,6 @@
 -- Says for how long what should have gone on has waited, in seconds, 0 where nothing waits: the oldest task that is
 -- due and not queued, the schedule that is due and not decided, the oldest lease that is over and not reaped, the oldest row of
--- the log that is not published, that is not counted, and that is not followed; and the tasks that no admitter admits. Each is one
+-- the log that is not published, that is not counted, and that is not followed; the tasks that no admitter admits; and the question that no person has looked at. Each is one
 -- step into an index: while a number is missing, what lies beyond it is published, counted and followed, and is stepped over.
 with readers as (
     select 'relay' as reader, c.low, c.published as beyond from grns.relay_cursor c
@@ -44,4 +44,12 @@ select coalesce(extract(epoch from now() - (
             select o.updated_at from grns.tasks o where o.waits_for = 'limit' order by o.workspace, o.limits limit 1
         ) as t
         where l.name = 'admitter' and l.until < now()
-    )), 0)::double precision as unadmitted_seconds
+    )), 0)::double precision as unadmitted_seconds,
+    coalesce(extract(epoch from now() - (
+        select q.asked_at
+        from grns.questions q
+        join grns.tasks t on t.id = q.task_id
+        where q.state = 'open' and q.seen_at is null and t.finished_at is null and coalesce(q.due_at > now(), true)
+        order by q.asked_at
+        limit 1
+    )), 0)::double precision as unseen_seconds

@@ -17,7 +17,7 @@ locked as (
     from wanted w
     join grns.tasks t on t.id = w.id
     where w.refusal is null and t.version = w.version and t.status in ('queued', 'retry_wait', 'waiting', 'running')
-        and t.operation_id is distinct from $1
+        and coalesce(t.operation_id, 0) < $1
         and t.workspace = (select h.workspace from held h) and t.created_at <= (select h.created_at from held h)
     order by t.id
     for no key update of t skip locked
@@ -64,7 +64,7 @@ skipped as (
         select case when w.refusal is not null then w.refusal when t.id is not null then 'locked'
             else 'moved_meanwhile' end as reason
         from wanted w
-        left join grns.tasks t on t.id = w.id and t.version = w.version and t.operation_id is distinct from $1
+        left join grns.tasks t on t.id = w.id and t.version = w.version and coalesce(t.operation_id, 0) < $1
         where w.id not in (select m.id from moved m)
     ) as s
     group by s.reason

@@ -24,7 +24,7 @@ locked as (
     from wanted w
     join grns.tasks t on t.id = w.id
     where w.refusal is null and t.version = w.version and t.updated_at = w.updated_at
-        and t.status in ('dead', 'failed', 'cancelled') and t.operation_id is distinct from $1
+        and t.status in ('dead', 'failed', 'cancelled') and coalesce(t.operation_id, 0) < $1
         and t.workspace = (select h.workspace from held h)
         and coalesce(t.finished_at, 'infinity') <= (select h.created_at from held h)
     order by t.id
@@ -78,7 +78,7 @@ skipped as (
             else 'moved_meanwhile' end as reason
         from wanted w
         left join grns.tasks t on t.id = w.id and t.version = w.version and t.updated_at = w.updated_at
-            and t.operation_id is distinct from $1
+            and coalesce(t.operation_id, 0) < $1
         where w.id not in (select r.id from redriven r)
     ) as s
     group by s.reason

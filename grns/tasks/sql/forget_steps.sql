@@ -19,7 +19,15 @@ gone as (
 untaken as (
     update grns.signals g set taken_by = null
     from first f
-    where g.task_id = f.task_id and g.taken_by in (select o.name from gone o)
+    where g.task_id = f.task_id and g.taken_by in (select o.name from gone o) and g.name not like 'question %'
+),
+unasked as (  -- they are asked again
+    delete from grns.questions q using first f
+    where q.task_id = f.task_id and (q.state = 'open' or q.step in (select o.name from gone o))
+    returning q.id
+),
+unanswered as (
+    delete from grns.signals g using unasked u, first f where g.task_id = f.task_id and g.name = 'question ' || u.id
 ),
 unwaited as (
     delete from grns.signal_waits w using first f where w.task_id = f.task_id

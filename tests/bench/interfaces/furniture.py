@@ -23,6 +23,14 @@ _DELIVERIES = """
 """
 
 
+_QUESTION = """
+    insert into grns.questions (id, workspace, task_id, step, kind, title, form, asked_of, digest, attempt)
+    values (gen_random_uuid(), $1, $2, 'ask pay', 'approval', 'Pay?',
+        '{"properties": {}, "required": []}', '{}', '', 1)
+    returning id
+"""
+
+
 @dataclass(frozen=True)
 class Things:
     """Names to ask for."""
@@ -41,6 +49,7 @@ class Things:
     workflow: str
     schedule: str
     limit: str
+    question: str
     agent_types: Sequence[str]
 
     @property
@@ -84,8 +93,9 @@ async def furnish(stage: Stage, sizes: Sizes, door: Door) -> Things:
     schedule = door.act("/schedules", daily)["name"]
     one = {"name": "mail", "agent_type": "mailer", "key": "to", "max_tasks": 5}
     limit = door.act("/limits", one)["name"]
+    question = str(await stage.connection.fetchval(_QUESTION, OURS, tasks["queued"][0]))
     return await _things(
-        stage, sizes, tasks, operations, filters, keys, webhooks[0], workflow, schedule, limit
+        stage, sizes, tasks, operations, filters, keys, webhooks[0], workflow, schedule, limit, question
     )
 
 
@@ -99,7 +109,7 @@ def _operation(door: Door, number: int) -> str:
 
 async def _things(
     stage: Stage, sizes: Sizes, tasks: dict[str, list[str]], operations: list[str], filters: list[str],
-    keys: list[str], webhook: str, workflow: str, schedule: str, limit: str,
+    keys: list[str], webhook: str, workflow: str, schedule: str, limit: str, question: str,
 ) -> Things:  # fmt: skip
     issues = await _column(
         stage, "select fingerprint from grns.issues where workspace = $1 order by open_count desc", OURS
@@ -124,6 +134,7 @@ async def _things(
         workflow=workflow,
         schedule=schedule,
         limit=limit,
+        question=question,
         deliveries=await _column(
             stage, _DELIVERIES,
             webhook, sizes.samples,

@@ -201,6 +201,8 @@ def _rest(things: Things) -> Iterator[Question]:
     yield Question("list_limits", "", [_path("/limits")])
     yield Question("read_limit", "", [_path(f"/limits/{things.limit}")])
     yield Question("list_limit_keys", "", [_path(f"/limits/{things.limit}/keys")])
+    yield Question("list_questions", "", [_path("/questions")])
+    yield Question("read_question", "", [_path(f"/questions/{things.question}")])
     yield Question("list_webhooks", "", [_path("/webhooks")])
     yield Question("read_webhook", "", [_path(f"/webhooks/{things.webhook}")])
     deliveries = f"/webhooks/{things.webhook}/deliveries"

@@ -39,6 +39,8 @@ def web_questions(things: Things) -> list[Question]:
         ("schedule", "", [f"/schedules/{things.schedule}"]),
         ("limits", "", ["/limits"]),
         ("limit", "", [f"/limits/{things.limit}"]),
+        ("questions", "", ["/questions", "/questions?state=all"]),
+        ("question", "", [f"/questions/{things.question}"]),
         ("webhook", "", [f"/webhooks/{things.webhook}"]),
         ("webhook", "failed", [f"/webhooks/{things.webhook}?state=failed"]),
         ("delivery", "", [f"/webhooks/{things.webhook}/deliveries/{one}" for one in things.deliveries]),
@@ -68,7 +70,10 @@ def web_questions(things: Things) -> list[Question]:
 
 def missing(found: Sequence[Question]) -> set[str]:
     """Return the pages that nothing is asked of."""
-    return {page.name for page in PAGES if page.method == "GET"} - {one.route for one in found} - STREAMS
+    asked = (
+        {one.route for one in found} | STREAMS | {"web_linked_question"}
+    )  # that takes the secret of a link
+    return {page.name for page in PAGES if page.method == "GET"} - asked
 
 
 def _path(path: str, query: Mapping[str, str]) -> str:

@@ -43,7 +43,7 @@ create table grns.tasks (
     cancel_actor        text,
     discarded_at        timestamptz,          -- a mark, not a status: a redrive removes it
     discarded_by        text,
-    operation_id        bigint,               -- the bulk operation that moved it last: it never moves it twice
+    operation_id        bigint,               -- the bulk operation that moved it last: neither that nor an earlier one moves it again
     waits_for           text,                 -- set exactly while waiting: time, tasks (see grns.waits), signal (see grns.signal_waits), limit, or pause
     limits              text[] collate "C",   -- the limits that it falls under, each with its key; null: none
     -- One constraint: each is read anew by every statement that writes, and there are many small ones.

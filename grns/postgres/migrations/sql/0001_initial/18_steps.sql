@@ -44,13 +44,13 @@ $$;
 
 -- Lets a task wait whose handler asks for it, and records why: its slot is free, and the attempt does not count. It waits for a
 -- time (`seconds`), until `required` of the tasks `needed` have ended, however they did, or for a signal, both for `seconds` at
--- most: until when is a step, too.
+-- most: until when is a step, too. A `question` is asked, unless an earlier attempt has asked it, with the signal as its answer.
 -- Answers as grns/worker/sql/finish.sql:
 -- `waiting`, `lost`, `locked`; or `cancelled`: a cancel was asked for, and nothing is written.
 -- Of a step that an earlier attempt has recorded, the time stays.
 create function grns.suspend_task(
     id text, attempt integer, lease_id uuid, workspace text, event_id uuid, causation_id uuid, step text,
-    seconds double precision, needed text[], required integer, signal text
+    seconds double precision, needed text[], required integer, signal text, question jsonb default null
 ) returns text language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -79,6 +79,9 @@ begin
             until = case when w.step = excluded.step then w.until else excluded.until end
         returning w.until into due;
         cause := 'signal';
+        if question is not null then
+            perform grns.ask_question(task, step, due, question);
+        end if;
         -- Who sends one locks the task first: it was sent before, or comes after this has been committed.
         if exists (select from grns.signals s where s.task_id = id and s.name = signal and s.taken_by is null) then
             cause := 'time';
@@ -136,9 +139,10 @@ $$;
 -- Takes the oldest signal of a name for a step of an attempt that owns its task, and records it; or that the time to wait for it
 -- has passed. Answers with the value of the step, `{"value": …}` or `{"timed_out": true}`; with null where the task has to
 -- wait, with `{"lost": true}` where the attempt does not own it any more, and with `{"locked": true}` where another transaction
--- has the task locked.
-create function grns.take_signal(id text, attempt integer, lease_id uuid, workspace text, step text, signal text)
-returns jsonb language plpgsql as $$
+-- has the task locked. With the digest of a question, an answer to something else is not taken.
+create function grns.take_signal(
+    id text, attempt integer, lease_id uuid, workspace text, step text, signal text, shown_digest text default null
+) returns jsonb language plpgsql as $$
 #variable_conflict use_variable
 declare
     answer jsonb;
@@ -157,6 +161,9 @@ begin
     if found then
         return answer;
     end if;
+    if shown_digest is not null then
+        perform grns.reopen_question(id, step, shown_digest);
+    end if;
     select s.id, jsonb_build_object('value', s.value) into taken, answer
     from grns.signals s where s.task_id = id and s.name = signal and s.taken_by is null
     order by s.seq
@@ -167,12 +174,57 @@ begin
         select from grns.signal_waits w where w.task_id = id and w.step = step and w.until <= clock_timestamp())
     then
         answer := '{"timed_out": true}';
+        perform grns.expire_question(id, step);
     else
         return null;
     end if;
     insert into grns.steps (task_id, name, workspace, kind, value, attempt)
     values (id, step, workspace, 'signal', answer, attempt);
     return answer;
+end
+$$;
+
+-- Keeps a signal for a task that is locked, and queues the task if it waits for that: answers `woken` or `kept`.
+create function grns.deliver_signal(
+    target grns.tasks, signal_id uuid, name text, value jsonb, actor text, wakes boolean
+) returns text language plpgsql as $$
+#variable_conflict use_variable
+declare
+    task grns.tasks := target;
+    event uuid;
+    clock constant timestamptz := clock_timestamp();
+begin
+    insert into grns.signals (id, workspace, task_id, name, value, sent_by)
+    values (signal_id, task.workspace, task.id, name, value, actor);
+    if task.waits_for is distinct from 'signal'
+        or not exists (select from grns.signal_waits w where w.task_id = task.id and w.name = name)
+    then
+        return 'kept';
+    end if;
+    event := overlay(gen_random_uuid()::text placing '0' from 29)::uuid;  -- room for its command's bit
+    update grns.tasks t
+    set status = case when t.limits is null then 'queued' else 'waiting' end,
+        waits_for = case when t.limits is not null then 'limit' end, next_attempt_at = null,
+        queued_at = case when t.limits is null then clock end,
+        queued_reason = case when t.limits is null then 'signaled' else t.queued_reason end,
+        updated_at = clock, version = t.version + 1, last_message_id = event
+    where t.id = task.id
+    returning t.* into task;
+    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was, actor,
+        payload)
+    select task.version, event, task.workspace, task.id, 'evt.task.' || task.status, task.attempt, null, task.trace_id, null::uuid,
+        'w'::"char", actor,
+        json_build_object('task_id', task.id, 'task_type', task.task_type, 'agent_type', task.agent_type,
+            'priority', task.priority, 'reason', 'signaled', 'waits_for', task.waits_for, 'actor', actor)
+    union all
+    select task.version, grns.command_id(event), task.workspace, task.id, 'cmd.task.execute', task.attempt,
+        task.agent_type || '.p' || task.priority, task.trace_id, event, null, null,
+        json_build_object('task_id', task.id, 'target_agent_type', task.agent_type, 'reason', 'signaled')
+    where task.status = 'queued';
+    if wakes then
+        perform grns.wake_relay();
+    end if;
+    return 'woken';
 end
 $$;
 
@@ -186,9 +238,7 @@ create function grns.send_signal(
 #variable_conflict use_variable
 declare
     task grns.tasks;
-    event uuid;
     new_id constant uuid := coalesce(signal_id, gen_random_uuid());
-    clock constant timestamptz := clock_timestamp();
 begin
     if (name ~ '^[A-Za-z0-9_.-]{1,64}$' and value is not null and octet_length(value::text) <= 65536) is not true then
         raise exception 'grns: a signal has a name of 1 to 64 of A-Z a-z 0-9 _ . - and a value of 64 KiB at most'
@@ -206,40 +256,10 @@ begin
         raise exception 'grns: task % has 1000 signals that it has not taken', task_id
             using errcode = 'invalid_parameter_value', detail = 'too_many_signals';
     end if;
-    insert into grns.signals (id, workspace, task_id, name, value, sent_by)
-    values (new_id, workspace, task_id, name, value, actor);
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, trace_id, causation_id, actor, payload)
     values (task.version, gen_random_uuid(), workspace, task_id, 'evt.task.signaled', task.attempt, task.trace_id,
         task.last_message_id, actor,
         json_build_object('task_id', task_id, 'name', name, 'signal_id', new_id, 'actor', actor));
-    if task.waits_for is distinct from 'signal'
-        or not exists (select from grns.signal_waits w where w.task_id = task_id and w.name = name)
-    then
-        return 'kept';
-    end if;
-    event := overlay(gen_random_uuid()::text placing '0' from 29)::uuid;  -- room for its command's bit
-    update grns.tasks t
-    set status = case when t.limits is null then 'queued' else 'waiting' end,
-        waits_for = case when t.limits is not null then 'limit' end, next_attempt_at = null,
-        queued_at = case when t.limits is null then clock end,
-        queued_reason = case when t.limits is null then 'signaled' else t.queued_reason end,
-        updated_at = clock, version = t.version + 1, last_message_id = event
-    where t.id = task_id
-    returning t.* into task;
-    insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was, actor,
-        payload)
-    select task.version, event, workspace, task_id, 'evt.task.' || task.status, task.attempt, null, task.trace_id, null::uuid,
-        'w'::"char", actor,
-        json_build_object('task_id', task_id, 'task_type', task.task_type, 'agent_type', task.agent_type,
-            'priority', task.priority, 'reason', 'signaled', 'waits_for', task.waits_for, 'actor', actor)
-    union all
-    select task.version, grns.command_id(event), workspace, task_id, 'cmd.task.execute', task.attempt,
-        task.agent_type || '.p' || task.priority, task.trace_id, event, null, null,
-        json_build_object('task_id', task_id, 'target_agent_type', task.agent_type, 'reason', 'signaled')
-    where task.status = 'queued';
-    if wakes then
-        perform grns.wake_relay();
-    end if;
-    return 'woken';
+    return grns.deliver_signal(task, new_id, name, value, actor, wakes);
 end
 $$;

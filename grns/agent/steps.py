@@ -1,0 +1,43 @@
+"""Where an HTTP worker's steps are kept: behind the API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from grns.model.json import Limits, dumps, loads_stored
+from grns.model.outcome import Claim
+from grns.worker.step import RecordedStep
+
+if TYPE_CHECKING:
+    from grns.agent.http import AgentHttp
+
+_VALUES = Limits()
+
+
+class HttpStepLog:
+    """Reads and records the steps of one claimed task."""
+
+    def __init__(self, http: AgentHttp, token: str) -> None:
+        self._http = http
+        self._token = token
+
+    async def read(self, _claim: Claim) -> list[RecordedStep]:
+        """Return the steps of the task."""
+        answer = await self._http.post("/queue/steps", {"token": self._token})
+        return [
+            RecordedStep(one["name"], one["kind"], dumps(one["value"], _VALUES), one["seconds"])
+            for one in answer["items"]
+        ]
+
+    async def record(self, _claim: Claim, name: str, _kind: str, value: str) -> str:
+        """Record a step, and return the value that is kept."""
+        said = {"token": self._token, "name": name, "value": loads_stored(value)}
+        answer = await self._http.post("/queue/step", said)
+        return dumps(answer["value"], _VALUES)
+
+    async def take_signal(self, _claim: Claim, step: str, name: str, digest: str | None = None) -> str | None:
+        """Take a signal for a step: its value; None if there is no signal."""
+        said: dict[str, Any] = {"token": self._token, "step": step}
+        said |= {"signal": name} if digest is None else {"digest": digest}
+        answer = await self._http.post("/queue/signal", said)
+        return None if answer["value"] is None else dumps(answer["value"], _VALUES)

@@ -1,0 +1,159 @@
+"""Steps of HTTP workers: recorded values, signals, and waits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from grns.api.access import Agent, RequestContext
+from grns.api.agent import FinishResponse, Seconds, TokenRequest, verified
+from grns.api.answer import Answer
+from grns.api.request import Body, around, strict_body
+from grns.api.route import router
+from grns.errors import InvalidInputError
+from grns.model.form import form_of
+from grns.model.json import dumps, loads_stored
+from grns.model.outcome import Suspension
+from grns.model.question import APPROVAL, question, question_id
+
+routes = router("queue")
+
+StepName = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[ -~]+$")]
+SignalName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+class StepRequest(TokenRequest):
+    """Record the value of a step."""
+
+    name: StepName
+    value: Any = None
+
+
+class TakeRequest(TokenRequest):
+    """Take the oldest signal of a name for a step, or the answer to the question that the step asked.
+
+    With the `digest` of the question, an answer to something else is not taken.
+    """
+
+    step: StepName
+    signal: SignalName | None = None
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class QuestionRequest(Body):
+    """A question to people. `form` is the JSON Schema of a flat object; an approval has none."""
+
+    kind: Literal["question", "approval"] = "question"
+    title: Annotated[str, Field(min_length=1, max_length=255)]
+    body: str | None = None
+    evidence: Any = None
+    form: dict[str, Any] | None = None
+    to: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
+
+
+class SuspendRequest(TokenRequest):
+    """Let the task wait for `seconds`; or at most so long for a signal, or the answer to a question."""
+
+    step: StepName
+    seconds: Seconds | None = None
+    signal: SignalName | None = None
+    question: QuestionRequest | None = None
+
+
+class WorkerStep(BaseModel):
+    """A recorded step. `seconds` is how long a sleep has yet to last."""
+
+    name: str
+    kind: str
+    value: Any
+    seconds: float | None
+
+
+class StepsResponse(BaseModel):
+    """The steps that attempts of the task have recorded."""
+
+    items: list[WorkerStep]
+
+
+class ValueResponse(BaseModel):
+    """The value that is kept, which is the first one; of a signal, null while there is none."""
+
+    value: Any
+
+
+@routes.post("/queue/steps", response_model=StepsResponse)
+async def list_claim_steps(
+    request_context: Agent, body: Annotated[TokenRequest, strict_body(TokenRequest, code="bad_step")]
+) -> Response:
+    """Return the steps that earlier attempts of a claimed task have recorded."""
+    token = await verified(request_context, body)
+    steps = await request_context.context.agent_steps.read(request_context.writing, token)
+    items = [
+        {"name": one.name, "kind": one.kind, "value": loads_stored(one.value), "seconds": one.seconds}
+        for one in steps
+    ]
+    return Answer({"items": items})
+
+
+@routes.post("/queue/step", response_model=ValueResponse)
+async def record_claim_step(
+    request_context: Agent,
+    body: Annotated[
+        StepRequest, strict_body(StepRequest, lambda context: around(context.result_limits), code="bad_step")
+    ],
+) -> Response:
+    """Record the value of a step, which later attempts get. Repeating the request gives the same answer."""
+    token = await verified(request_context, body)
+    kept = await request_context.context.agent_steps.record(
+        request_context.writing, token, body.name, dumps(body.value, request_context.context.result_limits)
+    )
+    return Answer({"value": loads_stored(kept)})
+
+
+@routes.post("/queue/signal", response_model=ValueResponse)
+async def take_claim_signal(
+    request_context: Agent, body: Annotated[TakeRequest, strict_body(TakeRequest, code="bad_step")]
+) -> Response:
+    """Take a signal, or an answer: `{"value": …}`, `{"timed_out": true}`, or null while there is none."""
+    token = await verified(request_context, body)
+    name = body.signal or f"question {question_id(token.task_id, body.step)}"
+    found = await request_context.context.agent_steps.take_signal(
+        request_context.writing, token, body.step, name, body.digest
+    )
+    return Answer({"value": None if found is None else loads_stored(found)})
+
+
+@routes.post("/queue/suspend", response_model=FinishResponse)
+async def suspend_claim(
+    request_context: Agent,
+    body: Annotated[
+        SuspendRequest,
+        strict_body(SuspendRequest, lambda context: around(context.payload_limits), code="bad_step"),
+    ],
+) -> Response:
+    """End the attempt, which does not count, and let the task wait; then it is claimed again."""
+    token = await verified(request_context, body)
+    status = await request_context.context.agent_steps.suspend(
+        request_context.writing, token, _suspension(request_context, token.task_id, body)
+    )
+    return Answer({"status": status})
+
+
+def _suspension(request_context: RequestContext, task_id: str, said: SuspendRequest) -> Suspension:
+    if said.question is None and said.signal is None and said.seconds is None:
+        raise InvalidInputError("bad_step", "wait for seconds, for a signal, or for the answer to a question")
+    if said.question is None:
+        return Suspension(said.step, seconds=said.seconds, signal=said.signal)
+    if said.signal is not None:
+        raise InvalidInputError("bad_step", "wait for a signal or for an answer, not for both")
+    asked = said.question
+    if (asked.form is None) != (asked.kind == "approval"):
+        raise InvalidInputError("bad_step", "form: pass it with a question, and not with an approval")
+    checked = question(
+        kind=asked.kind, title=asked.title, body=asked.body, evidence=asked.evidence,
+        form=APPROVAL if asked.form is None else form_of(asked.form), to=asked.to,
+    )  # fmt: skip
+    id_ = question_id(task_id, said.step)
+    return Suspension(said.step, seconds=said.seconds, signal=f"question {id_}", question=checked.text(id_))

@@ -1,0 +1,46 @@
+"""A recorded step, and where steps are kept: in Postgres, or behind the HTTP API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from grns.model.outcome import Claim, Suspension
+
+
+class Suspended(BaseException):
+    """Ends an attempt whose task waits. It is no Exception, so that handlers do not catch it by accident."""
+
+    def __init__(self, suspension: Suspension) -> None:
+        super().__init__(f"the task waits in its step {suspension.step}")
+        self.suspension = suspension
+
+
+class NotRecordedError(Exception):
+    """The task is locked by another transaction, or the step has been recorded: look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """A step as it is recorded. `seconds` is how long a sleep has yet to last."""
+
+    name: str
+    kind: str
+    value: str
+    seconds: float | None = None
+
+
+class StepLog(Protocol):
+    """Reads and records the steps of a task. Each method raises UnavailableError."""
+
+    async def read(self, claim: Claim) -> list[RecordedStep]:
+        """Return the steps of a task."""
+
+    async def record(self, claim: Claim, name: str, kind: str, value: str) -> str:
+        """Record a step, and return the value that is kept: the first one. Raises LeaseLostError."""
+
+    async def take_signal(self, claim: Claim, step: str, name: str, digest: str | None = None) -> str | None:
+        """Take a signal for a step: its value; None if there is none. Raises LeaseLostError.
+
+        With the `digest` of a question, an answer to something else is not taken.
+        """
