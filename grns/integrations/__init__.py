@@ -1,1 +1,1 @@
-"""Small modules for web frameworks: FastAPI, Django, Flask."""
+"""Small modules for frameworks: FastAPI, Django, Flask, pydantic-ai."""

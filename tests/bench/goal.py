@@ -110,6 +110,7 @@ def _latency(sizes: Sizes) -> list[Goal]:
         *(
             Goal(what=what, figure=figure, bound=bound, unit=MILLISECONDS, is_most=True)
             for what, figure, bound in (
+                ("a recorded step, over a bare commit", "step.over_commit", 0.3),
                 ("end → start of a task that needs it, p50", "hop.p50", 8),
                 ("end → start of a task that needs it, p99", "hop.p99", 25),
                 (f"fan-out of {sizes.children:,} tasks, and back", "fan_out.time", 5000),
@@ -148,6 +149,7 @@ def _costs(sizes: Sizes) -> list[Goal]:
         (f"{running}: CPU, with its heartbeat process", "long.cpu.worker", 0.05, SHARE),
         (f"{running}: memory, with its heartbeat process", "long.memory", 250.0, MEGABYTES),
     ]
+    wanted.append((f"{sizes.children:,} tasks that sleep: share of a core", "asleep.cpu", 0.01, SHARE))
     for role in ROLES:
         wanted.append((f"idle {role}: share of a core", f"idle.{role}.cpu", 0.01, SHARE))
         wanted.append((f"idle {role}: statements", f"idle.{role}.statements", 6.0, STATEMENTS))

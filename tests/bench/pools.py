@@ -36,6 +36,27 @@ async def fan_out(task: grns.Context, payload: dict[str, Any]) -> int:
     return len(done)
 
 
+@pool.task("steps")
+async def steps(task: grns.Context, payload: dict[str, Any]) -> list[float]:
+    """Take so many steps, and return how many seconds each took."""
+    seconds = []
+    for number in range(payload["steps"]):
+        began = time.perf_counter()
+        await task.step(f"step {number}", _nothing)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+async def _nothing() -> None:
+    """Return nothing."""
+
+
+@pool.task("sleeper")
+async def sleeper(task: grns.Context) -> None:
+    """Sleep for a day."""
+    await task.sleep(86_400)
+
+
 @pool.task("long")
 async def long(task: grns.Context) -> None:
     """Run until the worker ends."""

@@ -18,6 +18,7 @@ from tests.bench import (
     long,
     relay,
     snapshot,
+    steps,
     submit,
     whole_way,
 )
@@ -52,6 +53,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("snapshot", "an old snapshot", snapshot.measure),
     Scenario("latency", "latency", latency.measure, is_repeated=False),
     Scenario("hops", "tasks that need others", hops.measure, is_repeated=False),
+    Scenario("steps", "steps and sleeps", steps.measure, is_repeated=False),
     Scenario("backlog", "a long backlog", backlog.measure, is_repeated=False),
     Scenario("long", "long tasks", long.measure, is_repeated=False),
     Scenario("idle", "doing nothing", idle.measure, is_repeated=False),

@@ -50,6 +50,7 @@ _FENCE = "t.attempt = w.attempt and t.lease_id = w.lease_id and t.workspace = w.
 _FIRST_COMMAND = "(select e.message_id from grns.events e where e.task_id = r.id and e.kind = 'cmd.task.execute' order by e.seq limit 1)"
 
 _SCHEMA = "grns/postgres/migrations/sql/0001_initial"
+_QUESTIONS = f"{_SCHEMA}/20_questions.sql"
 _STEPS, _SUBMIT = f"{_SCHEMA}/18_steps.sql", f"{_SCHEMA}/06_submit_tasks.sql"
 
 MUTANTS = (
@@ -131,6 +132,32 @@ MUTANTS = (
         "an attempt that stalls although it records steps", "tests", ("assert 'queued' == 'running'",),
         (_sql("end_stalled", "greatest(d.stalls_at, d.reported_at + d.patience, s.recorded_at + d.patience)", "greatest(d.stalls_at, d.reported_at + d.patience)"),),
         "tests/worker/test_progress.py::test_a_recorded_step_is_progress",
+    ),
+    Mutant(
+        "an answer to what is not asked any more", "tests", ("DID NOT RAISE",),
+        (Edit(_QUESTIONS, "    elsif asked.digest is distinct from shown_digest then\n        return 'changed';\n", ""),
+         Edit("grns/tasks/questions.py", 'if asked.state == "open" and asked.digest != digest:', "if False:")),
+        "tests/worker/test_questions.py::test_an_answer_to_something_else_is_refused",
+    ),
+    Mutant(
+        "an answer that is used for something else", "tests", ("it is asked anew",),
+        (Edit(_STEPS, "    if shown_digest is not null then\n        perform grns.reopen_question(id, step, shown_digest);\n    end if;\n", ""),),
+        "tests/worker/test_questions.py::test_what_was_answered_is_not_used_for_what_is_shown_later",
+    ),
+    Mutant(
+        "two answers to one question", "tests", ("assert",),
+        (Edit(_QUESTIONS, "    if asked.state = 'answered' then\n        return case when asked.answered_by is not distinct from actor and asked.answer = answer then 'repeated' else 'taken' end;\n    elsif", "    if"),),
+        "tests/worker/test_questions.py::test_one_of_many_answers_counts",
+    ),
+    Mutant(
+        "an approval by who submitted the task", "tests", ("DID NOT RAISE",),
+        (Edit(_QUESTIONS, "asked.submitted_by in (actor, substr(actor, length('link:') + 1))", "false"),),
+        "tests/worker/test_questions.py::test_an_approval_does_not_come_from_who_submitted_the_task",
+    ),
+    Mutant(
+        "an operation that moves again what a later one has moved", "tests", ("assert 1 == 0", "assert 'cancelled' == 'queued'"),
+        (_sql("cancel_batch", "and coalesce(t.operation_id, 0) < $1\n", "and t.operation_id is distinct from $1\n"),),
+        "tests/operations/test_batches.py::test_an_operation_leaves_alone_what_a_later_one_has_moved",
     ),
     Mutant(
         "a sleep that spends the attempt", "tests", ("('time', 0, None)",),

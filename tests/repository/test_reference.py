@@ -29,6 +29,8 @@ RUN_BY = {
     "steps.md": "tests/site/test_programs.py",
     "progress.md": "tests/site/test_programs.py",
     "people.md": "tests/site/test_programs.py",
+    "research.md": "tests/site/test_research.py",
+    "pydantic-ai.md": "tests/site/test_research.py",
     "languages.md": "tests/site/test_programs.py",
     "migrate-celery.md": "tests/process/test_pytest_plugin.py",
     "metrics.md": "tests/site/test_services.py",
