@@ -49,6 +49,24 @@ def test_renewal_without_an_answer_does_not_delay_the_others() -> None:
     assert asked["answered"] >= 3
 
 
+def test_lease_is_renewed_at_once_if_the_answer_to_its_claim_took_long() -> None:
+    asked = threading.Event()
+
+    def renew(token: str, seconds: float) -> Any:
+        asked.set()
+        return {"cancel_requested": False}
+
+    renewer = LeaseRenewer(renew, on_end=lambda: None)
+    task = Task("late")
+    task.expires_at -= LEASE_SECONDS / 2
+    renewer.keep(task)
+    assert asked.wait(LEASE_SECONDS / 6)
+    time.sleep(LEASE_SECONDS / 2)
+    renewer.stop(5.0)
+    assert not task.ended
+    assert task.expires_at > time.monotonic() + LEASE_SECONDS / 6
+
+
 def test_renewer_that_kept_nothing_ends_at_once() -> None:
     ended = threading.Event()
     LeaseRenewer(lambda token, seconds: None, on_end=ended.set).stop(1.0)
