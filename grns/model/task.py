@@ -213,8 +213,12 @@ def random_uuid() -> UUID:
 
 
 def command_id(event_id: UUID) -> UUID:
-    """Return the id of the command that a submission writes with an event: as `grns.command_id` in SQL."""
-    return uuid_of(event_id.int & ~(0xF << 28) | (0x8 << 28))
+    """Return the id of the command that the relay publishes with an event that queues a task.
+
+    It is the event's, with the first of its last 32 bits inverted. A worker that has claimed the task before
+    its command came knows the command by it.
+    """
+    return uuid_of(event_id.int ^ 1 << 31)
 
 
 def uuid_of(number: int) -> UUID:

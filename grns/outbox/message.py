@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +13,42 @@ from grns.model.json import dumps
 from grns.nats.messages import Message, Receipt, one_line
 from grns.outbox.log import LogEntry
 
+_QUEUED = "evt.task.queued"
+_REASON = re.compile(r'"reason" ?: ?"([a-z_]*)"')
+# The first of the last 32 bits of an id inverted, as of `command_id`.
+_INVERTED = dict(zip("0123456789abcdef", "89abcdef01234567", strict=True))
+
+
+def command_of(event: LogEntry, route: str) -> LogEntry:
+    """Return the command that goes with an event that has a route: to run the task that it has queued."""
+    seq, version, event_id, workspace, task_id, kind, _, trace_id, _, payload, created_at = event
+    if kind == _QUEUED:
+        found = _REASON.search(payload)
+        reason = "new_task" if found is None else found[1]
+    else:
+        reason = kind.rpartition(".")[2]
+    return LogEntry(
+        seq,
+        version,
+        f"{event_id[:28]}{_INVERTED[event_id[28]]}{event_id[29:]}",
+        workspace,
+        task_id,
+        subjects.EXECUTE,
+        route,
+        trace_id,
+        event_id,
+        f'{{"task_id":"{task_id}","target_agent_type":"{route[:-3]}","reason":"{reason}"}}',
+        created_at,
+    )
+
 
 @dataclass(slots=True, eq=False)
 class OutboxMessage:
-    """One row of the log on its way. A replay publishes a row again that was published before."""
+    """One message of the log on its way. A replay publishes a row again that was published before."""
 
     entry: LogEntry
     is_replay: bool = False
+    on_done: Callable[[int], None] | None = None  # receives the row's number once the broker has the message
     on_receipt: Callable[[Receipt], None] | None = None
     key: str = field(init=False)  # messages with the same key stay in order: one task in one stream
     followers: deque[OutboxMessage] | None = None
@@ -65,7 +95,8 @@ def message_of(entries: Sequence[LogEntry], *, payload: str | None = None) -> Me
         line = _envelope if kind == subjects.EXECUTE else _event_line
         body = b"\n".join([line(entry) for entry in entries])
         message_id = f"{message_id}+{len(entries)}"
-    return Message(subjects.message(kind, workspace, route), body, message_id, headers)
+    target = route if kind == subjects.EXECUTE else None  # of an event, it is that of the event's command
+    return Message(subjects.message(kind, workspace, target), body, message_id, headers)
 
 
 def _event_line(entry: LogEntry) -> bytes:

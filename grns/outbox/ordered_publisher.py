@@ -33,13 +33,11 @@ _MOST_HELD_BYTES = 64 * 1024 * 1024
 class OrderedPublisher:
     """Sends outbox messages through the transport's window.
 
-    `on_done` receives the number of each live row that the broker has (or that counts as published);
     `may_send` is asked before each send. A refused message never occupies the window: it is held with its
     followers until its stream takes it, and held messages do not count as in flight.
     """
 
     transport: JetStream
-    on_done: Callable[[int], None]
     on_receipt: Callable[[Receipt], None]
     on_trouble: Callable[[], None]
     may_send: Callable[[], bool]
@@ -275,8 +273,8 @@ class OrderedPublisher:
         if message.is_replay:
             self.replays -= 1
             self.replay_bytes -= len(message.entry.payload)
-        else:
-            self.on_done(message.entry.seq)
+        if message.on_done is not None:
+            message.on_done(message.entry.seq)
         followers = message.followers
         if message.is_held:
             for held in (message, *(followers or ())):

@@ -77,7 +77,6 @@ class RelayLeadership:
         self._replays = Replayer(session=session, epoch=lease.epoch, emit=emit)
         self._publisher = OrderedPublisher(
             transport=transport,
-            on_done=self._progress.done.add,
             on_receipt=self._watch.note,
             on_trouble=self._watch.suspect,
             may_send=lambda: time.monotonic() < lease.expires_at,

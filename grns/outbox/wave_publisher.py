@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 
 from grns.errors import BrokerRefusedError, GrnsError
@@ -20,7 +21,7 @@ from grns.model import subjects
 from grns.nats import JetStream
 from grns.nats.messages import Message, Receipt
 from grns.outbox.log import LogEntry, Span
-from grns.outbox.message import OutboxMessage, message_of
+from grns.outbox.message import OutboxMessage, command_of, message_of
 from grns.outbox.ordered_publisher import OrderedPublisher
 from grns.telemetry import failpoint
 from grns.telemetry.spans import NO_SPANS, Spans
@@ -83,15 +84,19 @@ def _shared(rows: Sequence[LogEntry], most: int) -> Iterator[Sequence[LogEntry]]
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """Rows that were read together. Those that the ordered publisher takes over are done there."""
+    """Rows that were read together, and how many of their messages are left.
+
+    `handed_over` counts, by a row's number, those messages that the ordered publisher has taken over and not
+    published yet.
+    """
 
     entries: Sequence[LogEntry]
     left: int
-    handed_over: set[int] = field(default_factory=set)
+    handed_over: dict[int, int] = field(default_factory=dict)
 
     def spans(self) -> Iterator[Span]:
-        """Return the numbers that are done here, as spans."""
-        numbers = (entry.seq for entry in self.entries if entry.seq not in self.handed_over)
+        """Return the numbers that the broker has once nothing is left, as spans."""
+        numbers = (entry.seq for entry in self.entries if not self.handed_over.get(entry.seq))
         for _, run in groupby(
             enumerate(numbers), lambda place_and_number: place_and_number[1] - place_and_number[0]
         ):
@@ -149,13 +154,15 @@ class WavePublisher:
 
     def add(self, entries: Sequence[LogEntry]) -> None:
         """Queue what has been read, behind what was read before."""
-        reading = _Reading(entries, len(entries))
-        self.pending += len(entries)
-        self.pending_bytes += sum(len(entry.payload) for entry in entries)
-        self._readings.append(reading)
         parts: dict[str, list[LogEntry]] = {}
         for entry in entries:
             parts.setdefault(entry.kind[:3], []).append(entry)
+            if (route := entry.route) is not None and entry.kind != subjects.EXECUTE:
+                parts.setdefault("cmd", []).append(command_of(entry, route))
+        reading = _Reading(entries, sum(len(part) for part in parts.values()))
+        self.pending += reading.left
+        self.pending_bytes += sum(len(entry.payload) for part in parts.values() for entry in part)
+        self._readings.append(reading)
         for stream, part in parts.items():
             self._waiting[stream].append((reading, part))
             self._work[stream].set()
@@ -224,11 +231,18 @@ class WavePublisher:
         self._end(reading, chunk)
 
     def _hand_over(self, reading: _Reading, chunk: Sequence[LogEntry]) -> None:
-        """Leave rows to the ordered publisher."""
+        """Leave messages to the ordered publisher."""
+        note = partial(self._note_ordered, reading)
         for entry in chunk:
-            reading.handed_over.add(entry.seq)
-            self.ordered.add(OutboxMessage(entry))
+            reading.handed_over[entry.seq] = reading.handed_over.get(entry.seq, 0) + 1
+            self.ordered.add(OutboxMessage(entry, on_done=note))
         self._end(reading, chunk)
+
+    def _note_ordered(self, reading: _Reading, seq: int) -> None:
+        """Note that the ordered publisher has published one of a row's messages."""
+        reading.handed_over[seq] -= 1
+        if not reading.left and not reading.handed_over[seq]:
+            self.on_done(seq, seq + 1)
 
     def _end(self, reading: _Reading, chunk: Sequence[LogEntry]) -> None:
         self.pending -= len(chunk)

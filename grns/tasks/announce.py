@@ -38,11 +38,7 @@ async def announce(transport: JetStream, created: Sequence[Prepared]) -> None:
 
 
 async def announce_queued(transport: JetStream, queued: Sequence[QueuedTask]) -> None:
-    """Send hints of queued tasks. A lost hint costs only time: the commands are in the log.
-
-    The id of each task's command has to be `grns.command_id` of its event: the worker that claims the task
-    knows the command by it.
-    """
+    """Send hints of queued tasks. A lost hint costs only time: the commands are in the log."""
     if len(queued) <= _MOST_NAMED:
         for task in queued:
             await transport.nudge(subjects.task_nudge(task.workspace, task.agent_type), task.id.encode())

@@ -15,7 +15,7 @@ async def test_it_is_told_over_http(door: Door, local: httpx2.AsyncClient, share
     found = good(await local.get(f"{PREFIX}/tasks/{task_id}/explain"))
     assert (found["reason"], found["status"], found["claim"]) == ("no_worker", "queued", "claimable")
     assert found["sentence"] == found["reasons"][0]["sentence"]
-    assert [step["kind"] for step in found["steps"]] == ["evt.task.queued", "cmd.task.execute"]
+    assert [step["kind"] for step in found["steps"]] == ["evt.task.queued"]
     assert problem_of(await local.get(f"{PREFIX}/tasks/gr-nobody/explain"), 404) == "not_found"
     async with door.visitor(await door.key("read")) as visitor:
         assert problem_of(await visitor.get(f"{PREFIX}/tasks/{task_id}/explain"), 404) == "not_found"

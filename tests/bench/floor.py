@@ -20,7 +20,7 @@ async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
         await asyncio.to_thread(stage.broker.kill)
         began = time.time()
         await stage.submit(sizes.rows)
-        await stage.finished(sizes.rows, after_seq=mark, messages=4 * sizes.rows)
+        await stage.finished(sizes.rows, after_seq=mark, messages=3 * sizes.rows)
         pace = await read_pace(stage.connection, mark)
         # Processes end sooner where they need not look for their broker.
         await asyncio.to_thread(stage.broker.start)

@@ -62,7 +62,7 @@ async def submit_all(stage: Stage, count: int, commits: list[float]) -> dict[str
         await asyncio.sleep(random.uniform(*_PAUSE_SECONDS))
         commits.append(await stage.bare_commit())
         await asyncio.sleep(random.uniform(*_PAUSE_SECONDS))
-    await stage.finished(count, after_seq=mark, messages=4 * count)
+    await stage.finished(count, after_seq=mark, messages=3 * count)
     return began
 
 

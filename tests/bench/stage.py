@@ -164,7 +164,7 @@ class Stage:
         """Let tasks go the whole way."""
         mark = await self.last_seq()
         await self.submit(count, payload_of=payload_of)
-        await self.finished(count, after_seq=mark, messages=4 * count)
+        await self.finished(count, after_seq=mark, messages=3 * count)
         await self.relayed()
 
     async def bare_commit(self) -> float:

@@ -117,9 +117,9 @@ async def test_the_table_is_what_the_product_would_have_written(
 
 # What the log would have of a task that was redriven, and what a second time would leave there.
 _OPENED = """
-    insert into grns.events (version, workspace, task_id, kind, trace_id, payload)
-    select 10, 'default', id, k.kind, 't', json_build_object('operation_id', '7')
-    from public.dead_before, unnest(array['evt.task.queued', 'cmd.task.execute']) as k (kind)
+    insert into grns.events (version, workspace, task_id, kind, route, trace_id, payload)
+    select 10, 'default', id, 'evt.task.queued', 'worker.p2', 't', json_build_object('operation_id', '7')
+    from public.dead_before
     where id = any($1)
 """
 _REDRIVEN = """

@@ -47,7 +47,7 @@ def _sql(statement: str, right: str, wrong: str) -> Edit:
 
 
 _FENCE = "t.attempt = w.attempt and t.lease_id = w.lease_id and t.workspace = w.workspace\n        and t.status = 'running'"
-_FIRST_COMMAND = "(select e.message_id from grns.events e where e.task_id = r.id and e.kind = 'cmd.task.execute' order by e.seq limit 1)"
+_FIRST_EVENT = "(select e.message_id from grns.events e where e.task_id = r.id and e.route is not null order by e.seq limit 1)"
 
 _SCHEMA = "grns/postgres/migrations/sql/0001_initial"
 _QUESTIONS = f"{_SCHEMA}/20_questions.sql"
@@ -64,11 +64,11 @@ MUTANTS = (
     _walks("claim without its event", "claim", "compare", "from claimed c\n)", "from claimed c where false\n)"),
     _walks("reap whoever is running", "reap", "swept", "t.lease_until is not null and t.lease_until < now()", "t.lease_until is not null"),
     _walks("a reaper that never buries", "reap", "compare", "when s.is_spared or t.attempt - t.uncounted_attempts < t.attempt_limit then 'queued'\n            else 'dead'", "else 'queued'"),
-    _walks("a reaper that sends no command", "reap", "compare", "where r.status = 'queued'", "where false"),
+    _walks("a reaper that sends no command", "reap", "compare", "case r.status when 'queued' then r.agent_type || '.p' || r.priority end", "null"),
     # JetStream drops it; in a storm the workers' poll would find the task all the same.
     Mutant(
         "a reaper that sends the first command again, with its id", "walks", ("the broker drops an id that it has seen",),
-        (_sql("reap", "gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute'", f"{_FIRST_COMMAND}, r.workspace, r.id, 'cmd.task.execute'"),),
+        (_sql("reap", "select r.version, r.event_id, r.workspace", f"select r.version, {_FIRST_EVENT}, r.workspace"),),
     ),
     _walks("a release that spends the attempt", "release", "compare",
            "uncounted_attempts = t.uncounted_attempts + case when l.target = 'queued' and l.is_forgiven then 1 else 0 end", "uncounted_attempts = t.uncounted_attempts"),
@@ -376,6 +376,11 @@ MUTANTS = (
         (Edit("grns/limits/book.py", 'held = (after in ("queued", "running")) - (before in ("queued", "running"))',
               'held = (after == "running") - (before == "running")'),),
         "tests/limits/test_book.py::test_as_many_are_admitted_as_may_run_at_once",
+    ),
+    Mutant(
+        "a row of the log done though its command is not published", "tests", ("assert not True", "assert not any"),
+        (Edit("grns/outbox/wave_publisher.py", "if not reading.left and not reading.handed_over[seq]:", "if not reading.left:"),),
+        "tests/outbox/test_wave_publisher.py::test_a_row_is_done_once_the_broker_has_its_event_and_its_command",
     ),
     Mutant(
         "a limit whose rate costs nothing", "tests", ("assert",),

@@ -68,7 +68,7 @@ def running(*, left: float = 10.0, around: Mapping[str, Any] | None = None, **fi
 
 
 COMMAND = {"kind": "cmd.task.execute", "version": 3, "seq": 1, "attempt": 1, "actor": None, "payload": {}}
-COMMANDS = [{**COMMAND, "created_at": NOW}] * 3
+COMMANDS = [{**COMMAND, "created_at": NOW, "has_command": True}] * 3
 
 
 # What was read; the word and all that hold beside it; what a claim would be told; and what the sentence says.

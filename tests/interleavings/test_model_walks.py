@@ -27,7 +27,7 @@ from grns.worker.renewals import HeldLease, renew
 from tests.interleavings import row as model
 from tests.interleavings.row import Change, Row
 from tests.support.harness import submit_many
-from tests.support.store import cancel, fall_due, fetch, lapse, outcome, redrive, release
+from tests.support.store import cancel, fall_due, fetch, lapse, outcome, redrive, release, with_commands
 
 _WALKS, _ROUNDS = 2000, 25
 _LONG = 100_000.0  # seconds: leases and delays end when the walk says so
@@ -40,7 +40,7 @@ _ROWS = """
         cancel_requested_at is not null as is_cancel_requested, version
     from grns.tasks order by id
 """
-_MESSAGES = "select seq, message_id, task_id, version, kind from grns.events where seq > $1 order by seq"
+_MESSAGES = "select * from grns.events where seq > $1 order by seq"
 
 
 @dataclass
@@ -201,7 +201,7 @@ class Walks:
     async def _compare(self) -> None:
         """Hold every row, and every message since the last time, against the model."""
         rows = {row["id"]: row for row in await fetch(self._database, _ROWS)}
-        messages = await fetch(self._database, _MESSAGES, self._last_seq)
+        messages = with_commands(await fetch(self._database, _MESSAGES, self._last_seq))
         self._last_seq = max([self._last_seq, *(message["seq"] for message in messages)])
         found: dict[str, list[tuple[int, str]]] = {}
         for message in messages:

@@ -12,6 +12,7 @@ from grns.errors import InvalidInputError, NotFoundError, UnavailableError
 from grns.limits import service
 from grns.maintenance.scheduler import promote
 from grns.model.outcome import Verb
+from grns.model.task import command_id, uuid_of
 from grns.postgres.database import Database
 from tests.support.admitters import WHO, admit, admitter, lead, put_limit
 from tests.support.followers import begin_here, follow
@@ -65,8 +66,7 @@ async def test_submitted_task_under_a_limit_waits_until_it_is_admitted(shared: D
     log = await log_of(shared, first)
     assert json.loads(log[0]["payload"])["waits_for"] == "limit"
     assert [json.loads(row["payload"])["reason"] for row in log[1:]] == ["admitted"] * 2
-    event_id = str(log[1]["message_id"])
-    assert str(log[2]["message_id"]) == f"{event_id[:28]}8{event_id[29:]}"
+    assert log[2]["message_id"] == command_id(uuid_of(log[1]["message_id"].int))
     await finish(shared, await claim(shared, first))
     await admit(shared, leading)
     assert await where(shared, second) == ["queued"]

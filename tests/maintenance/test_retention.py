@@ -124,7 +124,7 @@ async def test_a_partition_goes_when_it_is_old_and_below_the_watermarks(
     left = await partitions(database)
     assert (first in left) == is_kept
     assert await tables(database) == len(left), "what was taken off the log is dropped"
-    assert len(await fetch(database, "select from grns.events where task_id = $1", late)) == 2
+    assert len(await fetch(database, "select from grns.events where task_id = $1", late)) == 1
 
 
 async def test_the_partition_that_is_written_never_goes(database: Database) -> None:

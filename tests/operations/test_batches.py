@@ -145,8 +145,7 @@ async def test_a_batch_is_redriven_as_one_task_would_be(shared: Database) -> Non
     assert (json.loads(event["payload"])["operation_id"], json.loads(event["payload"])["why"]) == (
         str(made.id), "mended",
     )  # fmt: skip
-    command = (await said(shared, "cmd.task.execute"))[-1]
-    assert (command["route"], command["causation_id"]) == ("worker.p1", event["message_id"])
+    assert event["route"] == "worker.p1"
     done = await seen(shared, made)
     assert (done.moved, done.skipped, done.skipped_by, done.outstanding) == (1, 0, {}, 1)
     ended = payload_of((await said(shared, "evt.operation.ended"))[0])
@@ -240,8 +239,8 @@ async def test_payloads_are_patched_one_by_one(shared: Database) -> None:
     assert (rows[large]["agent_type"], rows[large]["status"]) == ("worker", "dead")
     done = await seen(shared, made)
     assert (done.moved, done.skipped, done.skipped_by) == (1, 1, {"too_large": 1})
-    command = (await said(shared, "cmd.task.execute"))[-1]
-    assert (command["task_id"], command["route"]) == (small, "writer.p2")
+    event = (await said(shared, "evt.task.queued"))[-1]
+    assert (event["task_id"], event["route"]) == (small, "writer.p2")
 
 
 # ---------------------------------------------------------------- discarded, cancelled

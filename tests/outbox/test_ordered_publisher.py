@@ -85,11 +85,10 @@ def told() -> list[Signal]:
     return []
 
 
-def make(transport: JetStream, done: list[int], told: list[Signal]) -> OrderedPublisher:
+def make(transport: JetStream, told: list[Signal]) -> OrderedPublisher:
     """Return what sends through a transport."""
     return OrderedPublisher(
         transport=transport,
-        on_done=done.append,
         on_receipt=lambda _receipt: None,
         on_trouble=lambda: None,
         may_send=lambda: True,
@@ -99,11 +98,9 @@ def make(transport: JetStream, done: list[int], told: list[Signal]) -> OrderedPu
 
 
 @pytest.fixture
-async def outbound(
-    transport: JetStream, done: list[int], told: list[Signal]
-) -> AsyncIterator[OrderedPublisher]:
+async def outbound(transport: JetStream, told: list[Signal]) -> AsyncIterator[OrderedPublisher]:
     """Parcels on their way to a broker."""
-    outbound = make(transport, done, told)
+    outbound = make(transport, told)
     async with sending(outbound):
         yield outbound
 
@@ -115,14 +112,14 @@ async def test_a_live_row_behind_a_replay_of_its_task_does_not_wait_for_the_load
     replays = [row("gr-a"), row("gr-a")]
     live = row("gr-a")
     newer = [row(f"gr-{number}") for number in range(5000)]
-    outbound.add(OutboxMessage(newer[0]))
+    outbound.add(OutboxMessage(newer[0], on_done=done.append))
     for entry in replays if is_replay_first else ():
         outbound.add(OutboxMessage(entry, is_replay=True))
-    outbound.add(OutboxMessage(live))
+    outbound.add(OutboxMessage(live, on_done=done.append))
     for entry in newer[1:]:
         while outbound.pending > 200:  # noqa: ASYNC110 - as the relay does: never idle, never all at once
             await asyncio.sleep(0)
-        outbound.add(OutboxMessage(entry))
+        outbound.add(OutboxMessage(entry, on_done=done.append))
     await is_empty(outbound)
     assert sorted(done) == sorted([live.seq, *(entry.seq for entry in newer)])
     assert done.index(live.seq) < 2000
@@ -131,7 +128,7 @@ async def test_a_live_row_behind_a_replay_of_its_task_does_not_wait_for_the_load
 async def test_of_one_task_each_is_done_in_its_order(outbound: OrderedPublisher, done: list[int]) -> None:
     rows = [row("gr-a") for _ in range(50)]
     for entry in rows:
-        outbound.add(OutboxMessage(entry))
+        outbound.add(OutboxMessage(entry, on_done=done.append))
     await is_empty(outbound)
     assert done == [entry.seq for entry in rows]
 
@@ -162,7 +159,6 @@ async def test_nothing_is_sent_once_it_may_not_be_however_much_room_there_is(
     allowed = iter([True] * 3)
     outbound = OrderedPublisher(
         transport=transport,
-        on_done=done.append,
         on_receipt=lambda _receipt: None,
         on_trouble=lambda: None,
         may_send=lambda: next(allowed, False),
@@ -171,7 +167,7 @@ async def test_nothing_is_sent_once_it_may_not_be_however_much_room_there_is(
     )
     rows = [row(f"gr-{number}") for number in range(10)]
     for entry in rows:
-        outbound.add(OutboxMessage(entry))
+        outbound.add(OutboxMessage(entry, on_done=done.append))
     async with sending(outbound):
 
         async def three_are_done() -> bool:
@@ -195,12 +191,12 @@ async def test_nothing_new_waits_for_replays_to_be_read(
     transport: JetStream, done: list[int], told: list[Signal]
 ) -> None:
     """They are counted by themselves, in rows and in bytes."""
-    outbound = make(transport, done, told)
+    outbound = make(transport, told)
     for number in range(50):
         outbound.add(OutboxMessage(row(f"gr-{number}", LARGE), is_replay=True))
     assert (outbound.replays, outbound.replay_bytes) == (50, 50 * len(LARGE))
     assert (outbound.in_flight, outbound.in_flight_bytes) == (0, 0)
-    outbound.add(OutboxMessage(row("gr-0")))
+    outbound.add(OutboxMessage(row("gr-0"), on_done=done.append))
     assert (outbound.in_flight, outbound.in_flight_bytes) == (1, 2)
     async with sending(outbound):
         await is_empty(outbound)
@@ -259,9 +255,9 @@ def _reference(entry: LogEntry) -> dict[str, object]:
 async def test_what_the_server_would_hang_up_on_goes_out_as_a_reference(
     narrow: LocalNats, done: list[int], told: list[Signal]
 ) -> None:
-    async with connected(narrow) as transport, sending(made := make(transport, done, told)):
+    async with connected(narrow) as transport, sending(made := make(transport, told)):
         for entry in (rows := mixed_rows()):
-            made.add(OutboxMessage(entry))
+            made.add(OutboxMessage(entry, on_done=done.append))
         await is_empty(made)
     assert sorted(done) == [entry.seq for entry in rows]
     assert told == [], "it was not even tried"
@@ -274,7 +270,7 @@ async def test_what_the_stream_refuses_goes_out_as_a_reference_at_once(
     await limit_stream(broker.url, 8 * 1024)
     began_at = time.monotonic()
     for entry in (rows := mixed_rows()):
-        outbound.add(OutboxMessage(entry))
+        outbound.add(OutboxMessage(entry, on_done=done.append))
     await is_empty(outbound)
     assert time.monotonic() - began_at < _REFUSED_RETRY_SECONDS / 2
     assert sorted(done) == [entry.seq for entry in rows]
@@ -288,14 +284,14 @@ async def test_what_is_refused_even_as_a_reference_holds_up_its_own_task_alone(
     broker: LocalNats, done: list[int], told: list[Signal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grns.outbox.ordered_publisher._REFUSED_RETRY_SECONDS", 0.5)
-    async with connected(broker, relay_window=1) as transport, sending(made := make(transport, done, told)):
+    async with connected(broker, relay_window=1) as transport, sending(made := make(transport, told)):
         small, large = row("gr-small"), row("gr-large", LARGE)
         # Not even a reference fits, only an empty row does.
         await limit_stream(broker.url, size_of(small) + 20)
         behind = row("gr-large")
         others = [row(f"gr-{number}") for number in range(200)]
         for entry in (large, behind, *others):
-            made.add(OutboxMessage(entry))
+            made.add(OutboxMessage(entry, on_done=done.append))
 
         async def are_done() -> bool:
             return len(done) == len(others)
@@ -318,9 +314,8 @@ async def test_an_answer_that_cannot_be_taken_in_ends_the_sending(
     transport: JetStream, done: list[int], told: list[Signal]
 ) -> None:
     """Else its row would stay on its way for ever, and all of its task behind it."""
-    outbound = make(transport, done, told)
-    outbound.on_done = _fail
-    outbound.add(OutboxMessage(row("gr-a")))
+    outbound = make(transport, told)
+    outbound.add(OutboxMessage(row("gr-a"), on_done=_fail))
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(outbound.run(), 10.0)
 
@@ -343,7 +338,7 @@ async def test_a_stream_that_is_silent_does_not_occupy_the_window(
         heard.append(message.subject)
 
     listener = await nats.connect(broker.url)
-    async with connected(broker, relay_window=40) as transport, sending(made := make(transport, done, told)):
+    async with connected(broker, relay_window=40) as transport, sending(made := make(transport, told)):
         config = (await manage(broker.url, "STREAM.INFO.GRNS_DLQ"))["config"]
         await manage(broker.url, "STREAM.DELETE.GRNS_DLQ")
         await listener.subscribe("dlq.>", cb=hear)
@@ -351,7 +346,7 @@ async def test_a_stream_that_is_silent_does_not_occupy_the_window(
         letters = [row(f"gr-{number}")._replace(kind="dlq.task.dead") for number in range(500)]
         events = [row(f"gr-{number}") for number in range(500)]
         for entry in (*letters, *events):
-            made.add(OutboxMessage(entry))
+            made.add(OutboxMessage(entry, on_done=done.append))
 
         async def have_gone_out() -> bool:
             return len(done) == len(events)
@@ -390,12 +385,12 @@ async def test_only_the_stream_decides_however_fast_others_answer(
     slow: LocalNats, done: list[int], told: list[Signal]
 ) -> None:
     troubles: list[None] = []
-    async with connected(slow) as transport, sending(made := make(transport, done, told)):
+    async with connected(slow) as transport, sending(made := make(transport, told)):
         made.on_trouble = lambda: troubles.append(None)
         rows = [row(f"gr-{number % 100}") for number in range(300)]
         async with rude(slow.url, "evt.>") as answered:
             for entry in rows:
-                made.add(OutboxMessage(entry))
+                made.add(OutboxMessage(entry, on_done=done.append))
             await is_empty(made)
 
             async def have_heard_all() -> bool:

@@ -22,7 +22,7 @@ from grns.model import subjects
 from grns.nats import JetStream
 from grns.nats.messages import Done, Message, Receipt
 from grns.outbox.log import LogEntry
-from grns.outbox.message import stream_key
+from grns.outbox.message import command_of, stream_key
 from grns.outbox.ordered_publisher import OrderedPublisher
 from grns.outbox.watermark import NumberRanges
 from grns.outbox.wave_publisher import STREAMS, WavePublisher, chunks, waves
@@ -55,7 +55,6 @@ class Sending:
         monkeypatch.setattr(transport, "post", self.post)
         self.ordered = OrderedPublisher(
             transport=transport,
-            on_done=self.done.add,
             on_receipt=lambda _receipt: None,
             on_trouble=lambda: None,
             may_send=self.may_send,
@@ -78,7 +77,9 @@ class Sending:
 
     def add(self, *rows: LogEntry) -> None:
         """Have rows published, as one reading."""
-        self._keys |= {entry.message_id: stream_key(entry) for entry in rows}
+        queued = [entry for entry in rows if entry.kind != subjects.EXECUTE and entry.route is not None]
+        commands = [command_of(entry, entry.route or "") for entry in queued]
+        self._keys |= {entry.message_id: stream_key(entry) for entry in (*rows, *commands)}
         self.waves.add(rows)
 
     def post(self, message: Message, done: Done) -> None:
@@ -217,6 +218,40 @@ async def test_a_missing_stream_does_not_hold_back_the_others(sending: Sending, 
 
     await eventually(events_are_done, within_seconds=4.0)
     assert not any(entry.seq in sending.done for entry in dead)
+
+
+@pytest.mark.parametrize("missing", [(), ("CMD",), ("EVT",), ("CMD", "EVT"), ("EVT", "CMD")])
+async def test_a_row_is_done_once_the_broker_has_its_event_and_its_command(
+    sending: Sending, broker: LocalNats, missing: Sequence[str]
+) -> None:
+    """Else a relay that dies between the two would leave one of them out for ever."""
+    configs = [(await manage(broker.url, f"STREAM.INFO.GRNS_{stream}"))["config"] for stream in missing]
+    for stream in missing:
+        await manage_away(broker, f"GRNS_{stream}")
+    rows = [
+        row(f"gr-{n}", '{"reason" : "redriven"}')._replace(kind="evt.task.queued", route="worker.p2")
+        for n in range(30)
+    ]
+    sending.add(*rows)
+    for left, config in zip(range(len(missing), 0, -1), configs, strict=True):
+
+        async def is_left(left: int = left) -> bool:
+            return (sending.waves.pending, sending.ordered.pending) == (0, left * len(rows))
+
+        await eventually(is_left, within_seconds=20.0)
+        assert not any(entry.seq in sending.done for entry in rows)
+        await manage(broker.url, f"STREAM.CREATE.{config['name']}", config)
+    await sending.until_done(*rows)
+    assert sending.most_of_one_task == 1
+    events, commands = await read_stream(broker.url, "GRNS_EVT"), await read_stream(broker.url, "GRNS_CMD")
+    assert {one.headers["Nats-Msg-Id"] for one in events} == {entry.message_id for entry in rows}
+    assert {one.subject for one in events} == {"evt.task.queued.v1"}
+    assert {one.subject for one in commands} == {"cmd.task.execute.v1.default.worker.p2"}
+    assert sorted(one.body["payload"]["task_id"] for one in commands) == sorted(
+        str(entry.task_id) for entry in rows
+    )
+    assert {one.body["payload"]["reason"] for one in commands} == {"redriven"}
+    assert {one.body["causation_id"] for one in commands} == {entry.message_id for entry in rows}
 
 
 async def manage_away(broker: LocalNats, stream: str) -> None:

@@ -790,7 +790,7 @@ _RETRIED = """
     select e.version, 'default', 'gr-zz-' || n, e.kind, e.attempt, 't', '{}'
     from generate_series(1, 100) as n, generate_series(0, 12) as a, lateral (values
         (3 * a - 1, 'evt.task.claimed', a), (3 * a, 'evt.task.retry_scheduled', a),
-        (3 * a + 1, 'evt.task.queued', a), (3 * a + 1, 'cmd.task.execute', a)) as e (version, kind, attempt)
+        (3 * a + 1, 'evt.task.queued', a)) as e (version, kind, attempt)
     where e.version > 0;
 """
 

@@ -62,7 +62,7 @@ async def test_it_counts_as_it_happens(shared: Database) -> None:
         await submit_many(shared, 500)
         await eventually(lambda: are_right(shared))
     assert len(of(note, StatsBecameLeader)) == 1
-    assert sum(signal.rows for signal in note.emitted if isinstance(signal, LogCounted)) >= 1000
+    assert sum(signal.rows for signal in note.emitted if isinstance(signal, LogCounted)) >= 500
     assert of(note, TickFailed) == []
 
 

@@ -6,7 +6,7 @@ No tests live here; the name keeps it among the files of the store's tests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,7 +18,10 @@ import grns
 from grns.client.client import Client
 from grns.dev.servers import LocalPostgres
 from grns.maintenance.retention import RULES
+from grns.model import subjects
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
+from grns.outbox.log import LogEntry
+from grns.outbox.message import command_of
 from grns.postgres.database import Database, Row
 from grns.worker.claims import Claimant, Claims
 from grns.worker.finishes import Finish, Finishes
@@ -181,9 +184,25 @@ async def row_of(database: Database, task_id: str) -> dict[str, Any]:
 
 
 async def log_of(database: Database, task_id: str) -> list[dict[str, Any]]:
-    """Return what the log has of a task, in order."""
+    """Return what the log has of a task, in order, and the commands that the relay publishes with it."""
     rows = await fetch(database, "select * from grns.events where task_id = $1 order by seq", task_id)
-    return [dict(row) for row in rows]
+    return with_commands(rows)
+
+
+def with_commands(rows: Iterable[asyncpg.Record]) -> list[dict[str, Any]]:
+    """Return rows of the log, and behind each event that has a route the command that goes with it."""
+    found: list[dict[str, Any]] = []
+    for row in map(dict, rows):
+        found.append(row)
+        if row["route"] is None or row["kind"] == subjects.EXECUTE:
+            continue
+        values = {name: row[name] for name in LogEntry._fields}
+        entry = LogEntry(**{**values, "message_id": str(row["message_id"])})
+        command = command_of(entry, row["route"])._asdict()
+        found[-1] = {**row, "route": None}
+        ids = {name: UUID(command[name]) for name in ("message_id", "causation_id")}
+        found.append({**row, **command, **ids, "was": None, "actor": None, "task_type": None})
+    return found
 
 
 async def kinds_of(database: Database, task_id: str) -> list[str]:

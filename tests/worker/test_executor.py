@@ -153,13 +153,8 @@ async def test_a_command_is_acked_when_its_claim_has_committed(stage: Stage, sha
 
 async def command_of(database: Database, task_id: str) -> Copy:
     """Return the delivery of the command that was written last for a task."""
-    rows = await fetch(
-        database,
-        "select message_id from grns.events where task_id = $1 and kind = 'cmd.task.execute'"
-        " order by seq desc",
-        task_id,
-    )
-    return Copy(database, encoded(command(task_id=task_id) | {"message_id": str(rows[0]["message_id"])}))
+    latest = [row for row in await log_of(database, task_id) if row["kind"] == "cmd.task.execute"][-1]
+    return Copy(database, encoded(command(task_id=task_id) | {"message_id": str(latest["message_id"])}))
 
 
 async def test_command_of_a_hinted_task_is_acked_without_a_claim(stage: Stage, shared: Database) -> None:

@@ -87,5 +87,5 @@ class Explainer:
 
 def _command(seen: TaskSnapshot) -> int | None:
     """Return the number of the latest command that was written for the task."""
-    sent = [row["seq"] for row in seen.history if row["kind"] == subjects.EXECUTE]
+    sent = [row["seq"] for row in seen.history if row["has_command"]]
     return sent[-1] if sent else None

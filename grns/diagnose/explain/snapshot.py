@@ -196,4 +196,4 @@ class TaskSnapshot:
 
     def commands_at(self, version: int) -> int:
         """Return how many commands were sent for the task while it was at a version."""
-        return sum(row["kind"] == "cmd.task.execute" and row["version"] == version for row in self.history)
+        return sum(row["has_command"] and row["version"] == version for row in self.history)

@@ -1,6 +1,6 @@
 -- Reads what a story of a task is told from: the latest rows of the log about it up to one of its versions, the latest
 -- first, without what tasks carry. $1 id, $2 workspace, $3 version, null for all, $4 rows at most
-select e.seq, e.version, e.kind, e.attempt, e.actor, e.created_at,
+select e.seq, e.version, e.kind, e.attempt, e.actor, e.created_at, e.route is not null as has_command,
     json_strip_nulls(json_build_object(
         'task_type', e.payload -> 'task_type', 'agent_type', e.payload -> 'agent_type',
         'priority', e.payload -> 'priority', 'reason', e.payload -> 'reason', 'waits_for', e.payload -> 'waits_for',

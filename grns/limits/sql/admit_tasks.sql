@@ -17,8 +17,7 @@ found as materialized (
     where f.waits_for = 'limit'
 ),
 locked as (
-    select t.id, t.ctid as place, t.last_message_id as led_here,
-        overlay(gen_random_uuid()::text placing '0' from 29)::uuid as event_id  -- room for its command's bit
+    select t.id, t.ctid as place, t.last_message_id as led_here, gen_random_uuid() as event_id
     from found f
     join grns.tasks t on t.ctid = f.place
     where t.id = f.id and t.last_message_id = f.last_message_id
@@ -37,15 +36,10 @@ admitted as (
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was,
         payload)
-    select a.version, a.event_id, a.workspace, a.id, 'evt.task.queued', a.attempt, null, a.trace_id, a.led_here,
-        'w'::"char",
+    select a.version, a.event_id, a.workspace, a.id, 'evt.task.queued', a.attempt,
+        a.agent_type || '.p' || a.priority, a.trace_id, a.led_here, 'w'::"char",
         json_build_object('task_id', a.id, 'task_type', a.task_type, 'agent_type', a.agent_type,
             'priority', a.priority, 'reason', 'admitted')
-    from admitted a
-    union all
-    select a.version, grns.command_id(a.event_id), a.workspace, a.id, 'cmd.task.execute', a.attempt,
-        a.agent_type || '.p' || a.priority, a.trace_id, a.led_here, null,
-        json_build_object('task_id', a.id, 'target_agent_type', a.agent_type, 'reason', 'admitted')
     from admitted a
 ),
 kept as (

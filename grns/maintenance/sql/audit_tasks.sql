@@ -20,10 +20,10 @@ history as (
     window life as (partition by e.task_id order by e.version, e.seq)
 ),
 others as (
-    select e.task_id, e.version, left(e.kind, 4) as stream
+    select e.task_id, e.version, case when e.route is null then 'dlq.' else 'cmd.' end as stream
     from page p
     join grns.events e on e.task_id = p.id
-    where e.kind = 'cmd.task.execute' or e.kind like 'dlq.task.%'
+    where e.route is not null or e.kind like 'dlq.task.%'
 ),
 ends as (
     select distinct on (h.task_id) h.task_id, h.version, h.status, h.message_id

@@ -3,8 +3,7 @@
 -- $1 how many at most, $2 how far back to look, in seconds (null: everywhere)
 with locked as (
     select t.id, t.status as was, t.next_attempt_at as was_due_at,
-        -- with room for the bit that makes its command's id of it
-        overlay(gen_random_uuid()::text placing '0' from 29)::uuid as event_id,
+        gen_random_uuid() as event_id,
         -- a retry follows from its retry_scheduled event, a delayed task from its submitter
         case t.status when 'retry_wait' then t.last_message_id else t.causation_id end as led_here
     from grns.tasks t
@@ -28,16 +27,11 @@ promoted as (
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
         was, payload)
-    select p.version, p.event_id, p.workspace, p.id, 'evt.task.' || p.status, p.attempt, null, p.trace_id, p.led_here,
+    select p.version, p.event_id, p.workspace, p.id, 'evt.task.' || p.status, p.attempt,
+        case p.status when 'queued' then p.agent_type || '.p' || p.priority end, p.trace_id, p.led_here,
         case p.was when 'retry_wait' then 't'::"char" else 'w'::"char" end,
         json_build_object('task_id', p.id, 'task_type', p.task_type, 'agent_type', p.agent_type,
             'priority', p.priority, 'reason', p.queued_reason, 'waits_for', p.waits_for)
     from promoted p
-    union all
-    select p.version, grns.command_id(p.event_id), p.workspace, p.id, 'cmd.task.execute', p.attempt,
-        p.agent_type || '.p' || p.priority, p.trace_id, p.led_here, null,
-        json_build_object('task_id', p.id, 'target_agent_type', p.agent_type, 'reason', p.queued_reason)
-    from promoted p
-    where p.status = 'queued'
 )
 select p.id, p.workspace, p.agent_type, p.was_due_at, p.queued_reason, p.status from promoted p

@@ -52,7 +52,7 @@ logged as (
         was, actor, payload)
     select r.version, r.event_id, r.workspace, r.id,
         case r.status when 'queued' then 'evt.task.lease_expired' else 'evt.task.' || r.status end,
-        r.attempt, null, r.trace_id, r.led_here, 'r'::"char",
+        r.attempt, case r.status when 'queued' then r.agent_type || '.p' || r.priority end, r.trace_id, r.led_here, 'r'::"char",
         case r.status when 'cancelled' then r.cancel_actor end,
         case r.status
             when 'queued' then json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,
@@ -67,12 +67,6 @@ logged as (
                 'reason', r.cancel_reason, 'actor', r.cancel_actor)
         end
     from reaped r
-    union all
-    select r.version, gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute', r.attempt,
-        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id, null, null,
-        json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'lease_expired')
-    from reaped r
-    where r.status = 'queued'
     union all
     select r.version, gen_random_uuid(), r.workspace, r.id, 'dlq.task.dead', r.attempt, null, r.trace_id, r.event_id,
         null, null,

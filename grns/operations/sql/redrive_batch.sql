@@ -55,7 +55,8 @@ followed as (
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
         was, actor, payload)
-    select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt, null, r.trace_id, r.led_here,
+    select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt,
+        case r.status when 'queued' then r.agent_type || '.p' || r.priority end, r.trace_id, r.led_here,
         left(r.was, 1)::"char", (select h.created_by from held h),
         json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
             'priority', r.priority, 'reason', 'redriven', 'actor', (select h.created_by from held h),
@@ -63,13 +64,7 @@ logged as (
             'fingerprint', case when r.was <> 'cancelled' and not r.was_discarded then r.fingerprint end,
             'operation_id', $1::text, 'why', (select h.reason from held h), 'waits_for', r.waits_for)
     from redriven r
-    union all
-    select r.version, gen_random_uuid(), r.workspace, r.id, 'cmd.task.execute', r.attempt,
-        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id, null, null,
-        json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'redriven')
-    from redriven r
-    where r.status = 'queued'
-    returning task_id, kind
+    returning task_id
 ),
 skipped as (
     select s.reason, count(*) as tasks
@@ -85,7 +80,7 @@ skipped as (
 )
 select grns.note_batch($1, $8, $9,
         case when $10::boolean then (select r.id from redriven r limit 1) end,
-        (select count(*) from logged l where l.kind <> 'cmd.task.execute'),
+        (select count(*) from logged),
         (select jsonb_object_agg(s.reason, s.tasks) from skipped s)) as state,
     (select count(*) from redriven) as moved
 from held h

@@ -28,8 +28,8 @@ changed as (
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
         actor, payload)
-    select c.version, c.event_id, c.workspace, c.id, 'evt.task.changed', c.attempt, null, c.trace_id, c.last_message_id,
-        $8::text,
+    select c.version, c.event_id, c.workspace, c.id, 'evt.task.changed', c.attempt,
+        case c.status when 'queued' then c.agent_type || '.p' || c.priority end, c.trace_id, c.last_message_id, $8::text,
         json_build_object('task_id', c.id, 'task_type', c.task_type, 'status', c.status,
             'fields', array_remove(array[case when $5 is not null then 'priority' end,
                 case when coalesce($10, now() + $6 * interval '1 second') is not null then 'next_attempt_at' end, case when $7 is not null then 'payload' end], null),
@@ -40,12 +40,5 @@ logged as (
                 'next_attempt_at', case when c.next_attempt_at <> c.old_due_at then c.old_due_at end))
                 || case when c.has_payload then jsonb_build_object('payload', c.old_payload) else '{}' end)
     from changed c
-    union all
-    select c.version, gen_random_uuid(), c.workspace, c.id, 'cmd.task.execute', c.attempt,
-        c.agent_type || '.p' || c.priority, c.trace_id, c.event_id, null,
-        json_build_object('task_id', c.id, 'target_agent_type', c.agent_type,
-            'reason', coalesce(c.queued_reason, 'new_task'))
-    from changed c
-    where c.status = 'queued'
 )
 select l.answer from locked l

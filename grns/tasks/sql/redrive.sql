@@ -6,7 +6,7 @@ with wanted as (
 ),
 locked as (
     select t.id, t.status as was, t.discarded_at is not null as was_discarded, t.last_message_id as led_here,
-        overlay(gen_random_uuid()::text placing '0' from 29)::uuid as event_id  -- room for its command's bit
+        gen_random_uuid() as event_id
     from wanted w
     join grns.tasks t on t.id = w.id
     where t.workspace = $2
@@ -29,19 +29,14 @@ redriven as (
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
         was, actor, payload)
-    select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt, null, r.trace_id, r.led_here,
+    select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt,
+        case r.status when 'queued' then r.agent_type || '.p' || r.priority end, r.trace_id, r.led_here,
         left(r.was, 1)::"char", $3::text,
         json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
             'priority', r.priority, 'reason', 'redriven', 'actor', $3::text, 'why', $4::text, 'waits_for', r.waits_for,
             -- of the issue that has one task less now; one that was discarded it had lost then
             'fingerprint', case when r.was in ('dead', 'failed') and not r.was_discarded then r.fingerprint end)
     from redriven r
-    union all
-    select r.version, grns.command_id(r.event_id), r.workspace, r.id, 'cmd.task.execute', r.attempt,
-        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id, null, null,
-        json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'redriven')
-    from redriven r
-    where r.status = 'queued'
 )
 select r.id, 'redriven' as answer, case r.status when 'queued' then r.agent_type end as agent_type from redriven r
 union all

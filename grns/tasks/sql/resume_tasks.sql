@@ -8,7 +8,7 @@ locked as (
         case when exists (select from grns.waits w where w.task_id = t.id) then 'tasks'
             when p.due_at > statement_timestamp() then 'time' when t.limits is not null then 'limit' end as target,
         (select w.until from grns.waits w where w.task_id = t.id) as until,
-        overlay(gen_random_uuid()::text placing '0' from 29)::uuid as event_id  -- room for its command's bit
+        gen_random_uuid() as event_id
     from wanted w
     join grns.tasks t on t.id = w.id
     left join grns.task_pauses p on p.task_id = t.id
@@ -33,18 +33,13 @@ forgotten as (
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was,
         actor, payload)
-    select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt, null, r.trace_id, r.led_here, 'w',
+    select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt,
+        case r.status when 'queued' then r.agent_type || '.p' || r.priority end, r.trace_id, r.led_here, 'w',
         $3::text,
         json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
             'priority', r.priority, 'reason', 'resumed', 'actor', $3::text, 'why', $4::text,
             'waits_for', r.waits_for, 'next_attempt_at', r.next_attempt_at)
     from resumed r
-    union all
-    select r.version, grns.command_id(r.event_id), r.workspace, r.id, 'cmd.task.execute', r.attempt,
-        r.agent_type || '.p' || r.priority, r.trace_id, r.event_id, null, null,
-        json_build_object('task_id', r.id, 'target_agent_type', r.agent_type, 'reason', 'resumed')
-    from resumed r
-    where r.status = 'queued'
 )
 select r.id, 'resumed' as answer, case r.status when 'queued' then r.agent_type end as agent_type from resumed r
 union all

@@ -46,7 +46,7 @@ logged as (
         was, actor, payload)
     select g.version, g.event_id, g.workspace, g.id,
         case g.status when 'queued' then 'evt.task.released' else 'evt.task.' || g.status end,
-        g.attempt, null, g.trace_id, g.led_here, 'r'::"char",
+        g.attempt, case g.status when 'queued' then g.agent_type || '.p' || g.priority end, g.trace_id, g.led_here, 'r'::"char",
         case g.status when 'cancelled' then g.cancel_actor end,
         case g.status
             when 'queued' then json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,
@@ -60,12 +60,6 @@ logged as (
                 'reason', g.cancel_reason, 'actor', g.cancel_actor)
         end
     from given_back g
-    union all
-    select g.version, gen_random_uuid(), g.workspace, g.id, 'cmd.task.execute', g.attempt,
-        g.agent_type || '.p' || g.priority, g.trace_id, g.event_id, null, null,
-        json_build_object('task_id', g.id, 'target_agent_type', g.agent_type, 'reason', 'released')
-    from given_back g
-    where g.status = 'queued'
     union all
     select g.version, gen_random_uuid(), g.workspace, g.id, 'dlq.task.dead', g.attempt, null, g.trace_id, g.event_id,
         null, null,

@@ -240,8 +240,7 @@ locked as (
             where e.ended_as is not null and not grns.is_met(e.outcome, e.ended_as)
         )) as why,
         case when v.verdict in ('dependency', 'skipped', 'workflow_cancelled') then m.ended_by
-            -- with room for the bit that makes its command's id of it
-            else overlay(gen_random_uuid()::text placing '0' from 29)::uuid end as event_id,
+            else gen_random_uuid() end as event_id,
         case when v.verdict = 'queued' then 'queued' when v.verdict in ('later', 'waiting', 'limited') then 'waiting'
             else 'cancelled' end as target
     from movable m
@@ -273,7 +272,8 @@ moved as (
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was,
         task_type, payload)
-    select m.version, m.event_id, m.workspace, m.id, 'evt.task.' || m.status, m.attempt, null, m.trace_id, m.led_here,
+    select m.version, m.event_id, m.workspace, m.id, 'evt.task.' || m.status, m.attempt,
+        case m.status when 'queued' then m.agent_type || '.p' || m.priority end, m.trace_id, m.led_here,
         left(m.was, 1)::"char", m.task_type,
         case m.status
             when 'queued' then json_build_object('task_id', m.id, 'task_type', m.task_type, 'agent_type', m.agent_type,
@@ -285,12 +285,6 @@ logged as (
                 'agent_id', null, 'attempt', m.attempt, 'reason', m.verdict, 'dependency', m.why, 'actor', null)
         end
     from moved m
-    union all
-    select m.version, grns.command_id(m.event_id), m.workspace, m.id, 'cmd.task.execute', m.attempt,
-        m.agent_type || '.p' || m.priority, m.trace_id, m.led_here, null, null,
-        json_build_object('task_id', m.id, 'target_agent_type', m.agent_type, 'reason', 'needs_met')
-    from moved m
-    where m.status = 'queued'
     union all
     select k.version, gen_random_uuid(), k.workspace, k.id,
         'evt.workflow.' || w.word, null, null, k.trace_id, null,

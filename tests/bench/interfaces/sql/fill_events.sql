@@ -3,9 +3,8 @@
 insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was,
     actor, payload, created_at)
 select s.version, filling.message_id(l.id, s.version, s.sort), l.workspace, l.id, s.kind, s.attempt,
-    case s.sort when 'cmd' then l.agent_type || '.p' || l.priority end, l.trace_id,
-    case when s.sort = 'cmd' and s.version > 1 or s.sort = 'dlq' then filling.message_id(l.id, s.version, 'evt')
-        when s.kind = 'evt.task.claimed' then filling.message_id(l.id, s.version - 1, 'cmd')
+    case s.kind when 'evt.task.queued' then l.agent_type || '.p' || l.priority end, l.trace_id,
+    case when s.sort = 'dlq' then filling.message_id(l.id, s.version, 'evt')
         when s.version > 1 then filling.message_id(l.id, s.version - 1, 'evt') end,
     s.was::"char", case s.kind when 'evt.task.cancelled' then 'cli:ann@desk' end, s.payload, s.at
 from filling.lives l
@@ -19,10 +18,6 @@ cross join lateral (
             else json_build_object('task_id', l.id, 'task_type', l.task_type, 'agent_type', l.agent_type,
                 'priority', l.priority, 'reason', 'new_task')
         end as payload
-    union all
-    select 'cmd', 1, l.created_at, 0, null, 'cmd.task.execute',
-        json_build_object('task_id', l.id, 'target_agent_type', l.agent_type, 'reason', 'new_task')
-    where l.fate <> 'waiting'
     union all
     -- cancelled before anybody claimed it
     select 'evt', 2, l.created_at + l.run_ms * interval '1 ms', 0, 'q', 'evt.task.cancelled',
@@ -64,11 +59,6 @@ cross join lateral (
     select 'evt', 3 * a.attempt + 1, a.due_at, a.attempt, 't', 'evt.task.queued',
         json_build_object('task_id', l.id, 'task_type', l.task_type, 'agent_type', l.agent_type,
             'priority', l.priority, 'reason', 'retry_due')
-    from filling.attempts a
-    where a.id = l.id and not a.is_last
-    union all
-    select 'cmd', 3 * a.attempt + 1, a.due_at, a.attempt, null, 'cmd.task.execute',
-        json_build_object('task_id', l.id, 'target_agent_type', l.agent_type, 'reason', 'retry_due')
     from filling.attempts a
     where a.id = l.id and not a.is_last
 ) as s

@@ -12,7 +12,9 @@ create table grns.events (
     task_id      text collate "C",
     kind         text not null,
     attempt      integer,
-    route        text,                         -- of a command: <agent_type>.p<priority>
+    -- Of an event that queues a task: where its command goes, as <agent_type>.p<priority>. The relay publishes both. A command has
+    -- a row of its own only if it is sent again.
+    route        text,
     trace_id     text not null,
     causation_id uuid,
     payload      json not null,

@@ -5,12 +5,6 @@ create function grns.message_id(batch text, place bigint) returns uuid language 
     select (batch || lpad(to_hex(place), 8, '0'))::uuid
 $$;
 
--- The id of the command that goes with a submission or with what is due, by its event: the event's with the first of its last 32 bits set. A worker
--- that has claimed the task before its command came knows the command by it.
-create function grns.command_id(event uuid) returns uuid language sql immutable as $$
-    select overlay(event::text placing '8' from 29)::uuid
-$$;
-
 create function grns.new_task_id() returns text language sql volatile as $$
     -- 48 bits of time and 80 of randomness in base32, as grns.task.new_id makes them
     with bits as (
@@ -266,7 +260,7 @@ begin
             causation_id, actor, task_type, payload)
         select i.version, i.last_message_id, i.workspace, i.id,
             case i.status when 'waiting' then 'evt.task.waiting' else 'evt.task.queued' end,
-            0, null, i.trace_id, i.causation_id, actor, i.task_type,
+            0, case i.status when 'queued' then i.agent_type || '.p' || i.priority end, i.trace_id, i.causation_id, actor, i.task_type,
             case i.status
                 when 'waiting' then json_build_object('task_id', i.id, 'task_type', i.task_type,
                     'agent_type', i.agent_type, 'priority', i.priority, 'waits_for', i.waits_for,
@@ -276,12 +270,6 @@ begin
                     || '","priority":' || i.priority || ',"reason":"new_task"}')::json
             end
         from inserted i
-        union all
-        select i.version, grns.command_id(i.last_message_id), i.workspace, i.id, 'cmd.task.execute',
-            0, i.agent_type || '.p' || i.priority, i.trace_id, i.causation_id, null, null,
-            ('{"task_id":"' || i.id || '","target_agent_type":"' || i.agent_type || '","reason":"new_task"}')::json
-        from inserted i
-        where i.status = 'queued'
     )
     select array_agg(i.id) into made from inserted i;
     if cardinality(estimates) > 0 then

@@ -201,7 +201,7 @@ begin
     then
         return 'kept';
     end if;
-    event := overlay(gen_random_uuid()::text placing '0' from 29)::uuid;  -- room for its command's bit
+    event := gen_random_uuid();
     update grns.tasks t
     set status = case when t.limits is null then 'queued' else 'waiting' end,
         waits_for = case when t.limits is not null then 'limit' end, next_attempt_at = null,
@@ -212,15 +212,10 @@ begin
     returning t.* into task;
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was, actor,
         payload)
-    select task.version, event, task.workspace, task.id, 'evt.task.' || task.status, task.attempt, null, task.trace_id, null::uuid,
-        'w'::"char", actor,
+    select task.version, event, task.workspace, task.id, 'evt.task.' || task.status, task.attempt,
+        case task.status when 'queued' then task.agent_type || '.p' || task.priority end, task.trace_id, null::uuid, 'w'::"char", actor,
         json_build_object('task_id', task.id, 'task_type', task.task_type, 'agent_type', task.agent_type,
-            'priority', task.priority, 'reason', 'signaled', 'waits_for', task.waits_for, 'actor', actor)
-    union all
-    select task.version, grns.command_id(event), task.workspace, task.id, 'cmd.task.execute', task.attempt,
-        task.agent_type || '.p' || task.priority, task.trace_id, event, null, null,
-        json_build_object('task_id', task.id, 'target_agent_type', task.agent_type, 'reason', 'signaled')
-    where task.status = 'queued';
+            'priority', task.priority, 'reason', 'signaled', 'waits_for', task.waits_for, 'actor', actor);
     if wakes then
         perform grns.wake_relay();
     end if;
