@@ -216,9 +216,7 @@ class Campaign:
         stage = Stage(directory, rate=_RATE, lease_seconds=_LEASE_SECONDS)
         try:
             async with self._starting:  # a lease does not survive dozens of processes that start at once
-                await stage.start()
-            await put_all(stage.postgres.url)
-            await put_limits(stage.postgres.url)
+                await stage.start(put_all, put_limits)
             tried = Range(stage, self._chance)
             while self._left:
                 case = self._left.popleft()

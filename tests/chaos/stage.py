@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,8 +123,8 @@ class Stage:
         self._keeping: asyncio.Task[None] | None = None
         self._observer: subprocess.Popen[bytes] | None = None
 
-    async def start(self) -> None:
-        """Start the servers and all processes; nothing is handed in before the workers are there."""
+    async def start(self, *preparations: Callable[[str], Awaitable[None]]) -> None:
+        """Start all; nothing is submitted before workers and `preparations` (of a database URL) are there."""
         for disk in self.disks:
             disk.begin()
         await asyncio.to_thread(self.postgres.start)
@@ -149,6 +149,8 @@ class Stage:
             if seat.role not in ("submitter", "operator"):
                 self.begin(seat)
         await self._ready()
+        for prepare in preparations:
+            await prepare(self.postgres.url)
         for seat in self.of("submitter", "operator"):
             self.begin(seat)
         self._keeping = asyncio.create_task(self._keep())
