@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from grns.model import envelope, subjects
 from grns.model.json import dumps
@@ -94,7 +95,8 @@ def message_of(entries: Sequence[LogEntry], *, payload: str | None = None) -> Me
     else:
         line = _envelope if kind == subjects.EXECUTE else _event_line
         body = b"\n".join([line(entry) for entry in entries])
-        message_id = f"{message_id}+{len(entries)}"
+        ids = "".join([entry.message_id for entry in entries])
+        message_id = f"{message_id}+{blake2b(ids.encode(), digest_size=8).hexdigest()}"
     target = route if kind == subjects.EXECUTE else None  # of an event, it is that of the event's command
     return Message(subjects.message(kind, workspace, target), body, message_id, headers)
 

@@ -252,5 +252,7 @@ class WavePublisher:
         if reading.left:
             return
         self._readings.remove(reading)
-        for start, end in reading.spans():
+        spans = list(reading.spans())
+        reading.entries = ()  # messages that the ordered publisher holds keep the reading
+        for start, end in spans:
             self.on_done(start, end)

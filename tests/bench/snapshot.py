@@ -26,7 +26,7 @@ from tests.bench.whole_way import begin
 
 # What fails once comes again behind all that is queued: before that the mixture is another one.
 FIRST, LAST = (0.15, 0.25), (0.90, 1.0)
-_SUBMIT_MESSAGES = 2
+_SUBMIT_MESSAGES = 1
 _FAILS_EVERY = 5
 _FAILING = PAYLOAD | {"fails": True}
 _DEPTH = 20  # as a part of all tasks: so much is queued at most
@@ -47,9 +47,9 @@ class Kind:
         return _FAILING if self.task_type == "flaky" and number % _FAILS_EVERY == 0 else PAYLOAD
 
 
-PLAIN = Kind("snapshot", "noop", 4)
-# One that fails has four rows more: retry_scheduled, queued with its command, and another claim.
-RETRIES = Kind("snapshot_retries", "flaky", 4 + 4 / _FAILS_EVERY)
+PLAIN = Kind("snapshot", "noop", 3)
+# One that fails has three rows more: retry_scheduled, queued, and another claim.
+RETRIES = Kind("snapshot_retries", "flaky", 3 + 3 / _FAILS_EVERY)
 
 
 async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:

@@ -137,10 +137,10 @@ def test_a_curve_has_gaps_where_nothing_was_finished_and_no_step_that_was_cut_sh
 @pytest.mark.parametrize(
     ("kind", "messages", "submitted", "done"),
     [
-        (snapshot.PLAIN, 20, 10, 0),
-        (snapshot.PLAIN, 40, 10, 10),
-        (snapshot.RETRIES, 20, 10, 0),
-        (snapshot.RETRIES, 48, 10, 10),
+        (snapshot.PLAIN, 10, 10, 0),
+        (snapshot.PLAIN, 30, 10, 10),
+        (snapshot.RETRIES, 10, 10, 0),
+        (snapshot.RETRIES, 36, 10, 10),
     ],
 )
 def test_what_was_run_is_estimated_by_the_rows_of_the_log(

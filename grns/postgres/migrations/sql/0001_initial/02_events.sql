@@ -13,7 +13,7 @@ create table grns.events (
     kind         text not null,
     attempt      integer,
     -- Of an event that queues a task: where its command goes, as <agent_type>.p<priority>. The relay publishes both. A command has
-    -- a row of its own only if it is sent again.
+    -- a row of its own only where a worker passes one on from the shared execute subject.
     route        text,
     trace_id     text not null,
     causation_id uuid,
