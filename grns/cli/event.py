@@ -55,7 +55,8 @@ _selection_options = option.together(
         metavar="PATTERN",
         multiple=True,
         type=option.KindType(has_commands=True),
-        help="Only evt.task.dead, evt.task.*, dlq.*.*, cmd.*.*; without: all events and dead letters.",
+        help="Only evt.task.dead, evt.task.*, dlq.*.*, cmd.*.* (those that a worker passed on);"
+        " without: all events and dead letters.",
     ),
     click.option("--task", "task_id", metavar="ID", type=option.TASK_ID, help="Only events of this task."),
     click.option(

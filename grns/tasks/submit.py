@@ -1,4 +1,4 @@
-"""Submitting: tasks with their events and commands, in one statement."""
+"""Submitting: tasks with their events, in one statement."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 This is the guarantee of grns, in order: read the command, claim the task in Postgres, acknowledge the command
 after the claim has committed (`claim_all`), run the handler while the lease is renewed, and write the outcome
 (`run`). From the claim on the lease brings the task back: the leases of a lost worker expire, and the reaper
-writes new commands.
+queues the tasks again.
 """
 
 from __future__ import annotations

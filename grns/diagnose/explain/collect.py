@@ -86,6 +86,6 @@ class Explainer:
 
 
 def _command(seen: TaskSnapshot) -> int | None:
-    """Return the number of the latest command that was written for the task."""
+    """Return the number of the latest row of the log that has a command for the task."""
     sent = [row["seq"] for row in seen.history if row["has_command"]]
     return sent[-1] if sent else None

@@ -22,7 +22,7 @@ changed as (
     from locked l
     where t.id = l.id and l.answer = 'changed'
     returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.attempt, t.trace_id,
-        t.last_message_id, t.next_attempt_at, t.queued_reason, t.payload is distinct from l.old_payload as has_payload,
+        t.last_message_id, t.next_attempt_at, t.payload is distinct from l.old_payload as has_payload,
         l.old_priority, l.old_due_at, l.old_payload, gen_random_uuid() as event_id
 ),
 logged as (

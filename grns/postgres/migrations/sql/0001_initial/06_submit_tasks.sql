@@ -146,7 +146,7 @@ begin
 end
 $$;
 
--- Creates tasks with their events and commands, and returns a row for each that it has not created: the task
+-- Creates tasks with their events, and returns a row for each that it has not created: the task
 -- that has its idempotency key (or its id) already, null where that cannot be seen from this transaction;
 -- `same` says whether that one is of the same types and payload, `trace_id` is that one's own.
 -- Arrays may be shorter than `ids`: what is missing of workspaces, types and priorities is as their first, anything
