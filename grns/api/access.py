@@ -12,7 +12,7 @@ from fastapi import Depends, Header, Query, Request
 from grns.access.isolation import as_tenant
 from grns.access.keys import authenticate, has_keys
 from grns.access.principals import BOOTSTRAP, Principal, Scope
-from grns.api.context import ApiContext
+from grns.api.context import ApiContext, QueryLimiter
 from grns.client.client import Client
 from grns.dead_letters.triage import Triage
 from grns.errors import InvalidInputError, NotFoundError, PermissionDeniedError, UnauthenticatedError
@@ -65,15 +65,8 @@ class RequestContext:
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Database | Session]:
         """Lend what to ask the database with: for whom is bound to a workspace, confined to it."""
-        if self.is_everywhere:
-            yield self.context.database
-            return
-        async with self.context.turns.of(self.workspace):
-            if await self.context.isolation.is_there():
-                async with as_tenant(self.context.database, self.workspace) as session:
-                    yield session
-            else:
-                yield self.context.database
+        async with self._confined(self.context.turns) as database:
+            yield database
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Database | Session]:
@@ -81,6 +74,25 @@ class RequestContext:
         async with self.reading() as database:
             yield database
         await self.context.transport.nudge(subjects.RELAY_NUDGE)
+
+    @asynccontextmanager
+    async def writing_attempt(self) -> AsyncIterator[Database | Session]:
+        """Lend the same for renewals, steps and outcomes, which wait for no request of another kind."""
+        async with self._confined(self.context.attempt_turns) as database:
+            yield database
+        await self.context.transport.nudge(subjects.RELAY_NUDGE)
+
+    @asynccontextmanager
+    async def _confined(self, turns: QueryLimiter) -> AsyncIterator[Database | Session]:
+        if self.is_everywhere:
+            yield self.context.database
+            return
+        async with turns.of(self.workspace):
+            if await self.context.isolation.is_there():
+                async with as_tenant(self.context.database, self.workspace) as session:
+                    yield session
+            else:
+                yield self.context.database
 
     def client(self, database: Database | Session) -> Client:
         """Return a client for them."""

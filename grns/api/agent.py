@@ -322,4 +322,6 @@ async def _written(
     said: TokenRequest,
     write: Callable[[OpenDatabase, ClaimToken], Awaitable[str]],
 ) -> Answer:
-    return Answer({"status": await write(request_context.writing, await verified(request_context, said))})
+    return Answer(
+        {"status": await write(request_context.writing_attempt, await verified(request_context, said))}
+    )

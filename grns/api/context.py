@@ -68,6 +68,7 @@ class ApiContext:
     token_keys: TokenKeys = field(init=False)
     submitters: Submitters = field(init=False)
     turns: QueryLimiter = field(init=False)
+    attempt_turns: QueryLimiter = field(init=False)
 
     def __post_init__(self) -> None:
         self.health = HealthProbe(self.database)
@@ -77,6 +78,8 @@ class ApiContext:
         self.token_keys = TokenKeys(self.database)
         self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
         self.turns = QueryLimiter(max(1, self.database.size // 2))
+        # Else a lease expires while its renewal waits behind a search.
+        self.attempt_turns = QueryLimiter(max(1, self.database.size // 4))
 
 
 class IsolationState:

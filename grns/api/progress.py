@@ -87,7 +87,7 @@ async def _renewed(request_context: RequestContext, said: RenewRequest, shown: C
         said.stall_seconds,
     )
     renewal = await request_context.context.agent_writes.renew(
-        request_context.writing, shown, report=report if is_report else None
+        request_context.writing_attempt, shown, report=report if is_report else None
     )
     return Answer(
         {

@@ -89,7 +89,7 @@ async def list_claim_steps(
 ) -> Response:
     """Return the steps that earlier attempts of a claimed task have recorded."""
     token = await verified(request_context, body)
-    steps = await request_context.context.agent_steps.read(request_context.writing, token)
+    steps = await request_context.context.agent_steps.read(request_context.writing_attempt, token)
     items = [
         {"name": one.name, "kind": one.kind, "value": loads_stored(one.value), "seconds": one.seconds}
         for one in steps
@@ -107,7 +107,10 @@ async def record_claim_step(
     """Record the value of a step, which later attempts get. Repeating the request gives the same answer."""
     token = await verified(request_context, body)
     kept = await request_context.context.agent_steps.record(
-        request_context.writing, token, body.name, dumps(body.value, request_context.context.result_limits)
+        request_context.writing_attempt,
+        token,
+        body.name,
+        dumps(body.value, request_context.context.result_limits),
     )
     return Answer({"value": loads_stored(kept)})
 
@@ -120,7 +123,7 @@ async def take_claim_signal(
     token = await verified(request_context, body)
     name = body.signal or f"question {question_id(token.task_id, body.step)}"
     found = await request_context.context.agent_steps.take_signal(
-        request_context.writing, token, body.step, name, body.digest
+        request_context.writing_attempt, token, body.step, name, body.digest
     )
     return Answer({"value": None if found is None else loads_stored(found)})
 
@@ -136,7 +139,7 @@ async def suspend_claim(
     """End the attempt, which does not count, and let the task wait; then it is claimed again."""
     token = await verified(request_context, body)
     status = await request_context.context.agent_steps.suspend(
-        request_context.writing, token, _suspension(request_context, token.task_id, body)
+        request_context.writing_attempt, token, _suspension(request_context, token.task_id, body)
     )
     return Answer({"status": status})
 

@@ -36,7 +36,11 @@ async def url(door: Door) -> AsyncIterator[str]:
 async def client(url: str, door: Door) -> AsyncIterator[grns.AgentClient]:
     """An HTTP worker whose leases last two seconds unless it renews them."""
     async with grns.AgentClient(
-        url, key=await door.root(), task_types=["noop"], lease_seconds=SOON, name="test"
+        url,
+        key=await door.key("work", "read", workspace="default"),
+        task_types=["noop"],
+        lease_seconds=SOON,
+        name="test",
     ) as found:
         yield found
 
@@ -262,7 +266,9 @@ async def test_a_loop_goes_on_when_the_api_is_back(door: Door, shared: Database)
     server = ApiServer(door.context, door.api, host="127.0.0.1", port=0)
     url, port = server.url, int(server.url.rpartition(":")[2])
     server._socket.close()
-    async with grns.AgentClient(url, key=await door.root(), task_types=["noop"]) as client:
+    async with grns.AgentClient(
+        url, key=await door.key("work", workspace="default"), task_types=["noop"]
+    ) as client:
         with pytest.raises(grns.UnavailableError):
             await client.next_task(0)
         async with aclosing(client.tasks()) as tasks:
@@ -278,7 +284,9 @@ async def test_a_loop_goes_on_when_the_api_is_back(door: Door, shared: Database)
 
 
 async def test_what_the_api_refuses_is_told(door: Door, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = partial(grns.AgentClient, url, key=await door.root(), task_types=["noop"])
+    agent = partial(
+        grns.AgentClient, url, key=await door.key("work", workspace="default"), task_types=["noop"]
+    )
     with pytest.raises(grns.InvalidInputError):
         grns.AgentClient("nowhere", task_types=["noop"])
     with pytest.raises(grns.InvalidInputError):

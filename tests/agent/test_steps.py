@@ -40,7 +40,9 @@ async def worker(door: Door) -> AsyncIterator[grns.AgentClient]:
     RUNS.clear()
     async with (
         serving(door.context, door.api) as server,
-        grns.AgentClient(server.url, key=await door.root(), task_types=["noop"], name="test") as found,
+        grns.AgentClient(
+            server.url, key=await door.key("work", workspace="default"), task_types=["noop"], name="test"
+        ) as found,
     ):
         yield found
 

@@ -12,7 +12,7 @@ from grns.api.route import PREFIX
 from grns.errors import RateLimitedError
 from grns.postgres.database import Database
 from tests.support.api import OURS, THEIRS, Door, good
-from tests.support.harness import eventually
+from tests.support.harness import eventually, submit
 from tests.support.store import is_waiting_for_lock, stranger
 
 
@@ -31,6 +31,33 @@ async def test_a_workspace_has_no_more_than_its_share_of_connections(door: Door,
             await held.execute("rollback")
             for answer in await asyncio.gather(*asking):
                 good(answer)
+
+
+async def test_a_lease_is_renewed_while_other_requests_of_its_workspace_take_long(
+    door: Door, shared_url: str
+) -> None:
+    await submit(door.database, workspace=OURS)
+    keys = [await door.key(scope) for scope in ("read", "work")]
+    database = Database(shared_url, name="small", size=4)
+    async with database.opened():
+        small = Door(database)
+        async with small.visitor(keys[0]) as reader, small.visitor(keys[1]) as worker:
+            handed = good(
+                await worker.post(f"{PREFIX}/queue/claim", json={"task_types": ["noop"], "wait_seconds": 0})
+            )
+            async with stranger(database) as held:
+                await held.execute("lock table grns.saved_filters in access exclusive mode")
+                asking = [asyncio.create_task(reader.get(f"{PREFIX}/filters")) for _ in range(6)]
+                await eventually(lambda: is_waiting_for_lock(door.database, "grns small"))
+                shown = {"token": handed["token"]}
+                good(await worker.post(f"{PREFIX}/queue/renew", json=shown))
+                good(await worker.post(f"{PREFIX}/queue/step", json={**shown, "name": "found", "value": 1}))
+                good(await worker.post(f"{PREFIX}/queue/complete", json={**shown, "result": 1}))
+                assert not any(one.done() for one in asking)
+                await held.execute("rollback")
+                for answer in await asyncio.gather(*asking):
+                    good(answer)
+        await small.context.agent_claims.close()
 
 
 async def test_whose_turn_does_not_come_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

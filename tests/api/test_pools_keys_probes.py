@@ -109,7 +109,7 @@ async def test_who_is_bound_to_a_workspace_makes_no_key_for_all(door: Door) -> N
 
 
 async def test_workspaces_are_made_and_listed(door: Door) -> None:
-    async with await door.administrator() as visitor:
+    async with door.visitor(await door.root()) as visitor:
         assert good(await visitor.post(f"{PREFIX}/workspaces", json={"workspace": "new"}), [201])
         again = await visitor.post(f"{PREFIX}/workspaces", json={"workspace": "new"})
         assert problem_of(again, 409) == "conflict"
@@ -147,7 +147,7 @@ async def test_terms_are_told_and_completed(local: httpx2.AsyncClient) -> None:
 
 
 async def test_metrics_are_for_whoever_may_see_all(door: Door) -> None:
-    async with await door.administrator() as visitor:
+    async with door.visitor(await door.root()) as visitor:
         answer = await visitor.get("/metrics")
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/plain")

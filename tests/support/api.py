@@ -59,8 +59,8 @@ class Door:
         return made.reveal()
 
     async def administrator(self) -> httpx2.AsyncClient:
-        """Return somebody who may do everything, in all workspaces."""
-        return self.visitor(await self.root())
+        """Return somebody who may do everything in the default workspace, and reach no other."""
+        return self.visitor(await self.key("admin", workspace="default"))
 
     async def root(self) -> str:
         """Make a key that may do everything, in all workspaces."""
@@ -88,7 +88,7 @@ async def door(shared: Database) -> AsyncIterator[Door]:
 
 @pytest.fixture
 async def local(door: Door) -> AsyncIterator[httpx2.AsyncClient]:
-    """Somebody who may do everything, in all workspaces."""
+    """Somebody who may do everything in the default workspace, and reach no other."""
     async with await door.administrator() as visitor:
         yield visitor
 
