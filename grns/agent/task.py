@@ -10,12 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from grns.agent.output import HttpOutputPublisher
 from grns.agent.steps import HttpStepLog
 from grns.errors import Fail, InvalidInputError, LeaseLostError, Snooze, TaskSignal, UnavailableError
 from grns.model.json import Limits
 from grns.model.outcome import Claim
 from grns.model.retry import asked_seconds
 from grns.runtime.cancel_scope import CancelScope
+from grns.worker.output import AttemptOutput
 from grns.worker.person_methods import PersonMethods
 from grns.worker.step import Suspended
 from grns.worker.steps import AttemptSteps
@@ -34,8 +36,8 @@ class AgentTask(WaitMethods, PersonMethods):
     `result`; failed if the block raises (`Retry`, `Snooze` and `Fail` work as in a handler); released if
     the block is cancelled, which happens when the lease expires or the task is cancelled.
 
-    `step`, `sleep`, `sleep_until`, `wait_for_signal`, `ask_person` and `approve` are those of a handler's
-    context: a wait ends the block, and the task is claimed again when it is over.
+    `stream`, `step`, `sleep`, `sleep_until`, `wait_for_signal`, `ask_person` and `approve` are those of a
+    handler's context: a wait ends the block, and the task is claimed again when it is over.
 
     `last_checkpoint` is what an earlier attempt has kept. `is_overdue` is true once the attempt takes longer
     than its submission expected: report progress, or it is ended.
@@ -61,7 +63,14 @@ class AgentTask(WaitMethods, PersonMethods):
         self.last_checkpoint: Any = task.get("checkpoint_data")
         self.is_overdue = False
         self.result: Any = None
+        self._claim = Claim(
+            id=self.id, task_type=self.task_type, priority=self.priority, payload="{}",
+            attempt=self.attempt, attempt_limit=1, uncounted_attempts=0, lease_id=UUID(int=0),
+            trace_id=self.trace_id, causation_id=None, queued_seconds=0.0, expires_at=self.expires_at,
+        )  # fmt: skip
         self._attempt_steps: AttemptSteps | None = None
+        self._publisher = HttpOutputPublisher(client._http, self.token)
+        self._output = AttemptOutput(self._claim, lambda: self.ended == "lost", self._publisher)
         self.status: str | None = None
         self.ended: str | None = None
 
@@ -81,15 +90,14 @@ class AgentTask(WaitMethods, PersonMethods):
         """Renew the lease and report progress; arguments and answer are those of `AgentClient.heartbeat`."""
         return await self._client.heartbeat(self, percent, step, **options)
 
+    def stream(self, chunk: Any, *, kind: str | None = None) -> None:
+        """Stream text or a JSON value to those who watch the task, as a handler's `ctx.stream`."""
+        self._output.write(chunk, kind)
+
     def _own_steps(self, _name: str) -> AttemptSteps:
         if self._attempt_steps is None:
-            claim = Claim(
-                id=self.id, task_type=self.task_type, priority=self.priority, payload="{}",
-                attempt=self.attempt, attempt_limit=1, uncounted_attempts=0, lease_id=UUID(int=0),
-                trace_id=self.trace_id, causation_id=None, queued_seconds=0.0, expires_at=self.expires_at,
-            )  # fmt: skip
             log = HttpStepLog(self._client._http, self.token)
-            self._attempt_steps = AttemptSteps(claim, log, Limits(), is_first=self.attempt == 1)
+            self._attempt_steps = AttemptSteps(self._claim, log, Limits(), is_first=self.attempt == 1)
         return self._attempt_steps
 
     def end(self, reason: str) -> None:
@@ -137,6 +145,8 @@ class AgentTask(WaitMethods, PersonMethods):
         client = self._client
         if self._attempt_steps is not None and self._attempt_steps.is_running:
             await self._attempt_steps.close(lambda: self.ended is not None)
+        self._output.close(is_suspended=isinstance(error, Suspended))
+        await self._publisher.close()
         if self.ended == "lost":
             self.status = "lost"
         elif isinstance(error, Suspended) and self.ended is None:

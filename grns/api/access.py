@@ -76,9 +76,15 @@ class RequestContext:
         await self.context.transport.nudge(subjects.RELAY_NUDGE)
 
     @asynccontextmanager
-    async def writing_attempt(self) -> AsyncIterator[Database | Session]:
-        """Lend the same for renewals, steps and outcomes, which wait for no request of another kind."""
+    async def reading_attempt(self) -> AsyncIterator[Database | Session]:
+        """Lend the same as `reading` to claimed tasks, which wait for no request of another kind."""
         async with self._confined(self.context.attempt_turns) as database:
+            yield database
+
+    @asynccontextmanager
+    async def writing_attempt(self) -> AsyncIterator[Database | Session]:
+        """Lend the same as `writing` for renewals, steps and outcomes, which wait only for one another."""
+        async with self.reading_attempt() as database:
             yield database
         await self.context.transport.nudge(subjects.RELAY_NUDGE)
 

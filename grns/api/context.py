@@ -18,11 +18,13 @@ from grns.api.key_watch import KeyWatch
 from grns.errors import RateLimitedError
 from grns.gateway.attempts import HttpAttempts
 from grns.gateway.claims import HttpClaims
+from grns.gateway.outputs import HttpOutputs
 from grns.gateway.steps import HttpSteps
 from grns.model.json import Limits
 from grns.model.url_policy import UrlPolicy
 from grns.nats import JetStream
 from grns.postgres.database import Database
+from grns.tasks.output import OutputHub
 from grns.tasks.submit import Submissions
 from grns.telemetry.signal import Emit
 from grns.telemetry.spans import NO_SPANS, Spans
@@ -52,6 +54,7 @@ class ApiContext:
     agent_claims: HttpClaims
     agent_writes: HttpAttempts
     agent_steps: HttpSteps
+    agent_outputs: HttpOutputs
     http_wait_seconds: float
     http_lease_seconds: float
     webhook_guard: UrlPolicy
@@ -67,6 +70,7 @@ class ApiContext:
     isolation: IsolationState = field(init=False)
     token_keys: TokenKeys = field(init=False)
     submitters: Submitters = field(init=False)
+    outputs: OutputHub = field(init=False)
     turns: QueryLimiter = field(init=False)
     attempt_turns: QueryLimiter = field(init=False)
 
@@ -77,6 +81,7 @@ class ApiContext:
         self.isolation = IsolationState(self.database)
         self.token_keys = TokenKeys(self.database)
         self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
+        self.outputs = OutputHub(self.database, self.transport)
         self.turns = QueryLimiter(max(1, self.database.size // 2))
         # Else a lease expires while its renewal waits behind a search.
         self.attempt_turns = QueryLimiter(max(1, self.database.size // 4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -26,7 +26,8 @@ _AWAY_SECONDS = 2.0
 _SILENCE_SECONDS = 15.0
 # A stream ends after this long: a client that reconnects is authenticated again.
 _LONGEST_SECONDS = 600.0
-_RETRY_MILLISECONDS = 1000
+RETRY = b"retry: 1000\n\n"
+KEY_ENDED = b": the API key is not valid any more\n\n"
 
 
 async def stream(request_context: RequestContext, wanted: EventQuery, after: str | None) -> StreamingResponse:
@@ -37,11 +38,21 @@ async def stream(request_context: RequestContext, wanted: EventQuery, after: str
     A slow client holds one page at most: the next one is read once it has been sent.
     """
     behind = (await request_context.context.tail.bounds()).settled if after is None else place(after)
+    return opened(request_context, lambda ended: _lines(request_context, wanted, behind, ended))
+
+
+def opened(
+    request_context: RequestContext, lines: Callable[[asyncio.Event], AsyncIterator[bytes]]
+) -> StreamingResponse:
+    """Return an answer that goes on. `lines` gets the event that is set once the key is not valid any more.
+
+    Raises RateLimitedError where the key, or this server, has its most readers.
+    """
     ended = asyncio.Event()
     held = ExitStack()
     held.enter_context(request_context.context.tail.readers.place(request_context.principal))
     held.enter_context(request_context.context.key_watch.over(request_context.principal, ended.set))
-    return _Stream(_lines(request_context, wanted, behind, ended), held)
+    return _Stream(lines(ended), held)
 
 
 class _Stream(StreamingResponse):
@@ -60,12 +71,12 @@ class _Stream(StreamingResponse):
 async def _lines(
     request_context: RequestContext, wanted: EventQuery, behind: int, ended: asyncio.Event
 ) -> AsyncIterator[bytes]:
-    yield f"retry: {_RETRY_MILLISECONDS}\n\n".encode()
+    yield RETRY
     ends_at = time.monotonic() + _LONGEST_SECONDS
     told_at, told = time.monotonic(), behind
     while not request_context.context.stopping.is_set() and time.monotonic() < ends_at:
         if ended.is_set():
-            yield b": the API key is not valid any more\n\n"
+            yield KEY_ENDED
             return
         try:
             found, seen = await _next(request_context, wanted, behind)

@@ -19,6 +19,7 @@ from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.heartbeat_process import HeartbeatProcess, table_size
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
+from grns.worker.output import OutputPublisher
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.poller import Poller
 from grns.worker.pool import Pool
@@ -62,6 +63,7 @@ class _WorkerFactory:
         self.result_limits = settings.result_limits
         self.steps = StepStore(database, batch_limit=settings.claim_batch)
         self.progress = ProgressStore(database, batch_limit=settings.claim_batch)
+        self.output = OutputPublisher(transport, workspace=settings.workspace, emit=self.emit)
         self.client = tools.client(app, database, transport, handlers_database, actor=self.claimant.agent_id)
         self.handlers = HandlerRunner(
             pool,
@@ -94,6 +96,7 @@ class _WorkerFactory:
             executor=self.executor,
             slots=self.slots,
             progress=self.progress,
+            output=self.output,
             make_poller=self.poller,
             make_router=self.router,
             make_pause_watch=self.pause_watch,
@@ -116,6 +119,7 @@ class _WorkerFactory:
             client=self.client,
             steps=lambda: AttemptSteps(claim, self.steps, self.result_limits, is_first=claim.attempt == 1),
             progress=self.progress,
+            output=self.output,
         )
 
     def heartbeat_process(self) -> HeartbeatProcess:

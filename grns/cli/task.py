@@ -17,6 +17,7 @@ from grns.cli.question import question
 from grns.cli.session import CliSession, paged, with_session
 from grns.cli.task_pause import pause, resume
 from grns.cli.task_steps import reset, signal, steps
+from grns.cli.task_tail import tail
 from grns.cli.task_wait import note_cause, wait, wait_for_end, watch
 from grns.client.arguments import WIRE
 from grns.errors import GrnsError, InvalidInputError
@@ -188,6 +189,7 @@ task.add_command(reset)
 task.add_command(question)
 task.add_command(wait)
 task.add_command(watch)
+task.add_command(tail)
 
 
 @task.command(

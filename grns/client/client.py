@@ -37,6 +37,7 @@ from grns.postgres.database import Database, Session
 from grns.tasks import read
 from grns.tasks.announce import announce
 from grns.tasks.cancel import cancel
+from grns.tasks.output import OutputHub
 from grns.tasks.questions import Questions
 from grns.tasks.redrive import redrive
 from grns.tasks.submit import Prepared, Submissions, Submitted, submit_in
@@ -84,6 +85,7 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
         self._submissions = Submissions(database, batch_limit=batch_limit, actor=actor)
         self._statuses: Batch[str, TaskStatus | None] = Batch(self._read_statuses, limit=1000)
         self._dead_letters = DeadLetterQueue(database, emit=emit)
+        self._outputs: OutputHub | None = None
         self._subscriptions: WeakSet[Subscription] = WeakSet()
 
     @property
@@ -104,6 +106,8 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
     async def close(self) -> None:
         """End the subscriptions; events that are not handled are given back. The connections stay open."""
         await asyncio.gather(*(subscription.stop() for subscription in self._subscriptions))
+        if self._outputs is not None:
+            await self._outputs.close()
 
     @overload
     async def submit(

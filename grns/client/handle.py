@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,6 +20,7 @@ from grns.errors import (
     TaskFailedError,
 )
 from grns.model.envelope import first_problem
+from grns.model.output_view import OutputEvent
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 from grns.tasks.steps import TaskStep
@@ -131,6 +132,10 @@ class TaskHandle(Generic[ResultT]):
     async def steps(self) -> list[TaskStep]:
         """Return the first thousand steps that its attempts have recorded: see `Client.steps`."""
         return (await self._client.steps(self.id)).rows
+
+    def stream(self, *, after: str | None = None) -> AsyncIterator[OutputEvent]:
+        """Watch what the task streams, until it ends: see `Client.stream`."""
+        return self._client.stream(self.id, after=after)
 
     async def signal(self, name: str, value: Any = None, *, signal_id: UUID | None = None) -> str:
         """Send a signal to the task: see `Client.signal`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -11,6 +11,7 @@ from uuid import UUID
 from grns.client.arguments import known_id, short
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model.filter import parse
+from grns.model.output_view import OutputEvent
 from grns.nats import JetStream
 from grns.operations.service import Operation
 from grns.operations.workflows import cancel_workflow, redrive_workflow
@@ -19,6 +20,7 @@ from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.stats.issues import Issue, State, list_issues
 from grns.tasks import search, workflows
+from grns.tasks.output import OutputHub
 from grns.tasks.pause_pools import PoolPauses
 from grns.tasks.pause_tasks import pause_tasks, resume_tasks
 from grns.tasks.pauses import Pause
@@ -41,6 +43,7 @@ class OperatorMethods:
     _transport: JetStream
     _workspace: str
     _actor: str | None
+    _outputs: OutputHub | None
 
     async def list(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page[TaskSummary]:
         """Return tasks, the latest first.
@@ -83,6 +86,34 @@ class OperatorMethods:
             limit=_checked_limit(limit),
             after=after,
         )
+
+    def stream(self, task_id: str, *, after: str | None = None) -> AsyncIterator[OutputEvent]:
+        """Watch what a task streams, from its beginning, until the task ends.
+
+        The broker keeps output for 15 minutes, in memory. Take what comes as text that can be replaced: after
+        a `reset`, forget all of it.
+
+        Args:
+            task_id: id of the task.
+            after: `place` of the last chunk that you have, to go on behind it.
+
+        Yields:
+            Events: `state`, `chunk`, `reset`, `gap`, and `end` as the last one.
+
+        Raises:
+            NotFoundError: there is no such task.
+            InvalidInputError: `bad_parameter`: `after` is no place.
+
+        Example:
+            async for one in client.stream(handle.id):
+                if one.event == "reset":
+                    text = ""
+                elif one.kind == "text":
+                    text += one.data
+        """
+        if self._outputs is None:
+            self._outputs = OutputHub(self._database, self._transport)
+        return self._outputs.events(known_id(task_id), workspace=self._workspace, after=after)
 
     async def signal(
         self,

@@ -36,6 +36,9 @@ SIGNAL = "cmd.task.signal"
 # What other systems may send, as commands and as requests.
 SERVED = (SUBMIT, CANCEL, SIGNAL)
 
+# What handlers stream while they run, in memory only: `out.task.<task_id>.v1[.<workspace>]`.
+OUT_STREAM, OUTPUT = "GRNS_OUT", "out.task"
+
 # Instead of a workspace: all workspaces but the default one, which subjects do not name.
 OTHER_WORKSPACES = "*"
 # Prefixes of a command and of the same message as a request.

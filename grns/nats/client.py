@@ -18,6 +18,7 @@ from grns.nats.connection import Connection, OnFact, harmless, ignore
 from grns.nats.consumer import Consumer
 from grns.nats.delivery import IN_PROGRESS, Delivery, Request, Serving, serve
 from grns.nats.messages import Done, DurableState, Lag, Message, Receipt, StoredMessage, StreamState
+from grns.nats.outputs import Outputs, expected_outputs
 from grns.nats.provision import Config, Provisioner, expected_durable, expected_subscriber
 from grns.nats.publisher import Publisher
 from grns.nats.report import Reporter, StreamReport
@@ -57,6 +58,7 @@ class JetStream:
         self._api = Api(self._connection, self._replies)
         self._provisioner = Provisioner(self._api, settings, on_fact=self._fact)
         self._streams = Streams(self._api, self._prefix)
+        self._outputs = Outputs(self._connection)
         self._reporter = Reporter(self._api, settings)
         self._publisher = Publisher(
             self._connection, self._replies, window=settings.relay_window, stuck_after_seconds=ANSWER_SECONDS
@@ -120,7 +122,13 @@ class JetStream:
 
     async def provision(self) -> bool:
         """Create, update or only check the streams. Return True if one was created: its messages are gone."""
-        return await self._provisioner.streams()
+        made = await self._provisioner.streams()
+        await self.provision_outputs()
+        return made
+
+    async def provision_outputs(self) -> None:
+        """Create the stream of output if this user may. Without it, only who watches already sees it."""
+        await self._provisioner.outputs(expected_outputs(self._settings))
 
     async def remove(self) -> None:
         """Delete the streams of a namespace and all their messages.
@@ -132,7 +140,7 @@ class JetStream:
             raise InvalidInputError(
                 "no_namespace", "streams without a namespace are never removed: set GRNS_NATS_NAMESPACE"
             )
-        await self._provisioner.remove()
+        await self._provisioner.remove(expected_outputs(self._settings))
 
     async def differences(self) -> list[str]:
         """Return how the streams differ from what grns expects."""
@@ -258,9 +266,17 @@ class JetStream:
 
     async def nudge(self, subject: str, body: bytes = b"") -> None:
         """Send a hint that may get lost. Never raises and never waits for an answer."""
-        if self.is_connected:
-            with contextlib.suppress(GrnsError):
-                self._connection.publish(self._prefix + subject, body)
+        self.send(subject, body)
+
+    def send(self, subject: str, body: bytes) -> bool:
+        """Send what may get lost, and wait for nothing; return whether the broker was there to take it."""
+        if not self.is_connected or self._connection.is_congested:
+            return False
+        try:
+            self._connection.publish(self._prefix + subject, body)
+        except GrnsError:
+            return False
+        return True
 
     async def on_nudge(self, subject: str, callback: Callable[[], None]) -> None:
         """Call `callback` for each hint on `subject`, from the first connection on."""
@@ -283,6 +299,23 @@ class JetStream:
             callback(message.subject.removeprefix(self._prefix), message.data, message.headers or {})
 
         await self._connection.subscribe(self._prefix + subject, watch)
+
+    @contextlib.asynccontextmanager
+    async def watching(self, subject: str, callback: Callable[[bytes], None]) -> AsyncIterator[None]:
+        """Call `callback` with the body of each message that is published on `subject` in the block."""
+        watch = await self._connection.subscribe(
+            self._prefix + subject, lambda message: callback(message.data)
+        )
+        try:
+            yield
+        finally:
+            await self._connection.unsubscribe(watch)
+
+    async def stored_output(self, subject: str) -> list[bytes]:
+        """Return the output on a subject that the broker still has. NotFoundError without its stream."""
+        if not self.is_connected:
+            raise UnavailableError("the broker is away")
+        return await self._outputs.stored(subject)
 
     async def serve(self, pattern: str, group: str, on_request: Callable[[Request], None]) -> Serving:
         """Receive requests; each goes to one member of the group. `on_request` must not block.

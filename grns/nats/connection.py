@@ -225,6 +225,11 @@ class Connection:
             self._up.clear()
             await self._up.wait()
 
+    @property
+    def is_congested(self) -> bool:
+        """True while the socket has much to take that is written already."""
+        return self._client is not None and self._client.backlog > _MOST_BACKLOG
+
     async def wait_drained(self) -> None:
         """Wait until the socket has taken most of the written bytes."""
         # nats-py has no event for it

@@ -26,7 +26,7 @@ from grns.settings import Settings
 
 NANOSECONDS = 1_000_000_000
 EPOCH = "grns.epoch"
-_MINUTE, _DAY = 60 * NANOSECONDS, 86_400 * NANOSECONDS
+MINUTE, _DAY = 60 * NANOSECONDS, 86_400 * NANOSECONDS
 
 Config = dict[str, Any]
 
@@ -50,7 +50,7 @@ def expected_streams(settings: Settings) -> list[Config]:
         "max_msgs_per_subject": settings.nats_cmd_max_per_subject,
         "max_bytes": settings.nats_cmd_max_bytes,
         "max_age": _DAY,
-        "duplicate_window": 5 * _MINUTE,
+        "duplicate_window": 5 * MINUTE,
     }
     history = shared | {"retention": "limits", "compression": "s2", "discard": "old"}
     events = history | {
@@ -58,14 +58,14 @@ def expected_streams(settings: Settings) -> list[Config]:
         "subjects": [f"{prefix}evt.>"],
         "max_bytes": settings.nats_evt_max_bytes,
         "max_age": 7 * _DAY,
-        "duplicate_window": 10 * _MINUTE,
+        "duplicate_window": 10 * MINUTE,
     }
     dead_letters = history | {
         "name": prefix + subjects.DLQ_STREAM,
         "subjects": [f"{prefix}dlq.>"],
         "max_bytes": settings.nats_dlq_max_bytes,
         "max_age": 30 * _DAY,
-        "duplicate_window": 10 * _MINUTE,
+        "duplicate_window": 10 * MINUTE,
     }
     return [commands, events, dead_letters]
 
@@ -170,9 +170,17 @@ class Provisioner:
                 raise _combined(failures)
             return any(made)
 
-    async def remove(self) -> None:
+    async def outputs(self, expected: Config) -> None:
+        """Create or update the stream of output, as far as we may: its readers can do without."""
+        if self._may_change:
+            try:
+                await self._stream(expected)
+            except GrnsError as error:
+                self._fact("broker_error", {"error": f"{expected['name']}: {error}"})
+
+    async def remove(self, *more: Config) -> None:
         """Delete the streams and all their messages; missing ones are skipped."""
-        for expected in expected_streams(self._settings):
+        for expected in [*expected_streams(self._settings), *more]:
             try:
                 await self._api.call(f"STREAM.DELETE.{expected['name']}")
             except ApiError as error:

@@ -63,13 +63,26 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     nudges = tuple(prefix + subject for subject in _NUDGES)
     bus = tuple(f"{prefix}{root}.>" for root in ("cmd", "evt", "dlq"))
     streams = (commands, events, letters)
+    outputs = f"{prefix}{subjects.OUT_STREAM}"
+    watch_output = (f"$JS.API.DIRECT.GET.{outputs}", *_api("STREAM.INFO", outputs))
+    output = f"{prefix}{subjects.OUTPUT}.>"
     readable = _api("STREAM.INFO", *streams) + _api("CONSUMER.LIST", *streams)
     manage = _merged(_api(f"STREAM.{verb}", *streams) for verb in ("INFO", "CREATE", "UPDATE"))
     doors = [prefix + subjects.request(kind) for kind in subjects.SERVED]
     relay = User(
         "relay",
         "grns daemon relay: publishes the log",
-        (*bus, *manage, *_api("STREAM.MSG.GET", *streams), prefix + subjects.FOLLOW_NUDGE),
+        (
+            *bus,
+            *manage,
+            *_api("STREAM.MSG.GET", *streams),
+            *(
+                subject
+                for verb in ("INFO", "CREATE", "UPDATE")
+                for subject in _api(f"STREAM.{verb}", outputs)
+            ),
+            prefix + subjects.FOLLOW_NUDGE,
+        ),
         (prefix + subjects.RELAY_NUDGE, prefix + subjects.ENDS_NUDGE),
     )
     gateway = User(
@@ -100,7 +113,8 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     api = User(
         "api",
         "grns daemon api: the HTTP API, the dashboard, and agents over HTTP",
-        (*nudges, f"{prefix}cmd.>", *readable, *_durables(commands, ("*",))),
+        (*nudges, f"{prefix}cmd.>", output, *readable, *watch_output, *_durables(commands, ("*",))),
+        (output,),
     )
     server = User(
         "server",
@@ -122,8 +136,18 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
             "programs that call client.subscribe; they have the database's URL, too",
             (*nudges, *_durables(events, ("*",))),
         ),
-        User("client", "programs that submit with the database's URL", nudges),
-        User("admin", "you: grns broker, doctor, events replay, pool pause", ("$JS.API.>", *bus, *nudges)),
+        User(
+            "client",
+            "programs that submit, and watch what tasks stream, with the database's URL",
+            (*nudges, *watch_output),
+            (output,),
+        ),
+        User(
+            "admin",
+            "you: grns broker, doctor, events replay, pool pause, task tail",
+            ("$JS.API.>", *bus, *nudges),
+            (output,),
+        ),
     ]
     for workspace in workspaces:
         found += _of_workspace(prefix, subjects.token(workspace, name="workspace"))
@@ -137,7 +161,8 @@ def _workers(
     told = (prefix + _NUDGE_LEASES, prefix + subjects.ENDS_NUDGE)
     if not pools:
         heard = (*told, prefix + _NUDGE_TASKS)
-        yield User("worker", "workers of any pool", (*nudges, *_durables(commands, ("*",))), heard)
+        rights = (*nudges, f"{prefix}{subjects.OUTPUT}.>", *_durables(commands, ("*",)))
+        yield User("worker", "workers of any pool", rights, heard)
     for pool in pools:
         served = [subjects.shared_execute(settings.workspace)]
         agent = subjects.agent_type(pool)
@@ -145,7 +170,8 @@ def _workers(
             subjects.priority_subject(settings.workspace, agent, priority) for priority in subjects.PRIORITIES
         ]
         names = [subjects.durable(prefix + subject) for subject in served]
-        rights = (*nudges, *_durables(commands, names))
+        output = prefix + subjects.message(f"{subjects.OUTPUT}.*", settings.workspace)
+        rights = (*nudges, output, *_durables(commands, names))
         heard = (*told, prefix + subjects.task_nudge(settings.workspace, agent))
         yield User(f"worker-{pool}", f"workers of the pool {pool}", rights, heard)
 
@@ -159,7 +185,8 @@ def _of_workspace(prefix: str, workspace: str) -> Iterable[User]:
         tuple(prefix + subject for subject in (*asked, *sent)),
     )
     behind = "" if workspace == subjects.DEFAULT_WORKSPACE else f".{workspace}"
-    heard = [f"{root}.{subjects.VERSION}{behind}" for root in ("evt.*.*", "evt.agent.*.*", "dlq.task.*")]
+    roots = ("evt.*.*", "evt.agent.*.*", "dlq.task.*", f"{subjects.OUTPUT}.*")
+    heard = [f"{root}.{subjects.VERSION}{behind}" for root in roots]
     yield User(
         f"listener-{workspace}",
         f"systems that follow the events of {workspace}, payloads of dead tasks included",

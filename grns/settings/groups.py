@@ -75,6 +75,9 @@ class ConnectionSettings(SettingsGroup):
     nats_cmd_max_bytes: Bytes = Field(8 * 1024**3, description="maximum size of GRNS_CMD in bytes")
     nats_evt_max_bytes: Bytes = Field(8 * 1024**3, description="maximum size of GRNS_EVT in bytes")
     nats_dlq_max_bytes: Bytes = Field(4 * 1024**3, description="maximum size of GRNS_DLQ in bytes")
+    nats_out_max_bytes: Bytes = Field(
+        64 * 1024**2, description="maximum size of GRNS_OUT, which is in the broker's memory, in bytes"
+    )
     nats_max_consumers: int = Field(20_000, gt=0, description="maximum durable consumers per stream")
     nats_startup_seconds: Seconds = Field(30.0, description="time to wait for NATS at startup")
     workspace: str = Field(subjects.DEFAULT_WORKSPACE, description="workspace of this worker or client")

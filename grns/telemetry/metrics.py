@@ -45,6 +45,8 @@ _seconds = _declare(MetricKind.HISTOGRAM, bounds=_BUCKETS, most=100)  # a series
 # ---------------------------------------------------------------- workers
 CLAIMS = _counter("grns_claims_total", "worker", "Tasks claimed, by source.", "task_type",
     Label("source", ("priority", "shared", "poll", "hint")))
+OUTPUT_DROPPED = _counter("grns_output_chunks_dropped_total", "worker, api",
+    "Chunks of output that were not sent: the broker was away, or too slow.")
 CLAIM_CONFLICTS = _counter("grns_claim_conflicts_total", "worker",
     "Commands that claimed nothing, by reason.", _CONFLICT)
 POLL_CLAIMS = _counter("grns_poll_claims_total", "worker", "Tasks claimed by fallback polling.")

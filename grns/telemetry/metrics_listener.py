@@ -62,6 +62,7 @@ class MetricsListener:
             task.AttemptStarted: self._claimed,
             task.TaskNotClaimed: lambda signal: count(metrics.CLAIM_CONFLICTS, signal.reason),
             task.AttemptFinished: self._finished,
+            task.OutputDropped: lambda signal: count(metrics.OUTPUT_DROPPED, number=signal.chunks),
             task.LeaseLost: lambda signal: count(metrics.LEASES_LOST, signal.reason),
             task.RenewalsUnanswered: lambda signal: count(metrics.RENEW_FAILURES, number=signal.times),
             task.DeliveryDeferred: lambda signal: count(metrics.DEFERRED, signal.reason),

@@ -86,6 +86,15 @@ class AttemptSuspended(Signal):
     step: str
 
 
+@signal("output_dropped", level="warning")
+class OutputDropped(Signal):
+    """A handler streamed while the broker was away, or faster than the broker took it."""
+
+    task_id: str
+    attempt: int
+    chunks: int
+
+
 @signal("steps_unused", level="warning", throttle_by=("task_type",))
 class StepsUnused(Signal):
     """A handler has succeeded without steps that an earlier attempt recorded: its code has changed."""

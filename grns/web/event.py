@@ -53,19 +53,20 @@ async def events(request: PageRequest) -> Response:
 @pages.get("/events/stream")
 async def follow_events(request: PageRequest) -> Response:
     """Stream new events."""
-    return _EventStreamResponse(request, {**_query(request), "cursor": request.query("cursor")})
+    return EventStreamResponse(request, "/events", {**_query(request), "cursor": request.query("cursor")})
 
 
 def _query(request: PageRequest) -> dict[str, Any]:
     return {"kind": request.query("kind"), "task_id": request.query("task_id")}
 
 
-class _EventStreamResponse(Response):
-    """The event stream of the API, passed on."""
+class EventStreamResponse(Response):
+    """A stream of the API, passed on."""
 
-    def __init__(self, request: PageRequest, query: dict[str, Any]) -> None:
+    def __init__(self, request: PageRequest, path: str, query: dict[str, Any]) -> None:
         super().__init__()
         self._request = request
+        self._path = path
         self._query = query
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,4 +76,4 @@ class _EventStreamResponse(Response):
         if last is not None:
             headers["last-event-id"] = last
         query = request.in_workspace(self._query)
-        await request.context.api.stream(request.user.principal, "/events", query, headers, receive, send)
+        await request.context.api.stream(request.user.principal, self._path, query, headers, receive, send)

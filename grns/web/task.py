@@ -13,6 +13,7 @@ from grns.model import duration
 from grns.model.envelope import SCHEMA_VERSION
 from grns.model.task import REDRIVABLE, TERMINAL, TaskStatus
 from grns.web.api_client import ApiProblemError
+from grns.web.event import EventStreamResponse
 from grns.web.filters import term
 from grns.web.formatting import instant
 from grns.web.page_request import PageRequest, WebPages
@@ -78,6 +79,12 @@ async def task(request: PageRequest) -> Response:
         has_ended=status in TERMINAL,
         trace=term("trace", found["trace_id"]),
     )
+
+
+@pages.get("/tasks/{task_id}/stream")
+async def stream_task(request: PageRequest) -> Response:
+    """Stream what a task streams."""
+    return EventStreamResponse(request, f"{_path(request)}/stream", {})
 
 
 @pages.get("/tasks/{task_id}/edit")

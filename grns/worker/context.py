@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -20,8 +19,10 @@ from grns.telemetry import failpoint
 from grns.worker.async_only import async_only, check_async
 from grns.worker.finishes import Finish, finish_in
 from grns.worker.leases import Lease
+from grns.worker.output import AttemptOutput, OutputPublisher
 from grns.worker.person_methods import PersonMethods
-from grns.worker.progress import AttemptProgress, ProgressStore, Report
+from grns.worker.progress import AttemptProgress, ProgressStore
+from grns.worker.report_methods import ReportMethods
 from grns.worker.step_methods import StepMethods
 from grns.worker.steps import AttemptSteps
 
@@ -89,7 +90,6 @@ class _AsyncOnly(AbstractAsyncContextManager[Transaction]):
         """Exist, so that `with` asks `__enter__`."""
 
 
-_MAKING_PROGRESS = threading.Lock()
 # What is called otherwise here than in other frameworks.
 _ELSEWHERE = {
     "retry": "raise grns.Retry(after=…)",
@@ -102,7 +102,7 @@ _ELSEWHERE = {
 }
 
 
-class Context(StepMethods, PersonMethods):
+class Context(StepMethods, PersonMethods, ReportMethods):
     """One attempt of a task, as its handler sees it."""
 
     def __init__(
@@ -117,12 +117,15 @@ class Context(StepMethods, PersonMethods):
         client: Client | None = None,
         steps: Callable[[], AttemptSteps] | None = None,
         progress: ProgressStore | None = None,
+        output: OutputPublisher | None = None,
     ) -> None:
         self._claim = claim
         self._steps: AttemptSteps | None = None  # most handlers have none: made when it is asked for
         self._make_steps = steps
         self._progress_store = progress
         self._progress: AttemptProgress | None = None  # as of steps
+        self._output_publisher = output
+        self._output: AttemptOutput | None = None
         self.last_checkpoint: Any = None
         """What an earlier attempt passed to `checkpoint` last; None if none did."""
         self._lease = lease
@@ -250,77 +253,6 @@ class Context(StepMethods, PersonMethods):
         """
         rows = await self._database.run("read_results", self.id, self.workspace)
         return {row["name"]: loads_stored(row["result"]) for row in rows}
-
-    def progress(
-        self,
-        percent: float | None = None,
-        step: str | None = None,
-        *,
-        remaining: float | timedelta | None = None,
-    ) -> None:
-        """Report how far this attempt is. It is written within a second; any handler may call it.
-
-        People see it in lists, on the page of the task and with `grns task watch`. What this attempt reported
-        before stays where you pass None.
-
-        Args:
-            percent: 0 to 100.
-            step: what the handler does now; the first 255 characters are kept.
-            remaining: how long it will still take, in seconds or as a `timedelta`.
-
-        Raises:
-            InvalidInputError: `bad_handler`: an argument has a wrong type.
-
-        Example:
-            for number, page in enumerate(pages):
-                ctx.progress(100 * number / len(pages), f"page {number + 1} of {len(pages)}")
-                await read(page)
-        """
-        self._own_progress().report(percent, step, remaining)
-
-    def checkpoint(self, data: Any) -> None:
-        """Keep data for the next attempt, which finds it in `last_checkpoint`. Any handler may call it.
-
-        The latest one counts. It is written within a second, and before the attempt ends: a worker that dies
-        loses up to a second of them. What must not run twice belongs into `step`.
-
-        Args:
-            data: a JSON value, a pydantic model or a dataclass.
-
-        Raises:
-            InvalidInputError: the data is not JSON, or too large.
-
-        Example:
-            done = ctx.last_checkpoint or {"page": 0}
-            for number in range(done["page"], len(pages)):
-                await read(pages[number])
-                ctx.checkpoint({"page": number + 1})
-        """
-        self._own_progress().checkpoint(data)
-
-    @property
-    def reported(self) -> Report:
-        """What this attempt has reported: `percent`, `step` and `checkpoint` as JSON text, for tests."""
-        return self._own_progress().reported
-
-    def _own_progress(self) -> AttemptProgress:
-        with _MAKING_PROGRESS:  # threads may report at the same time
-            if self._progress is None:
-                self._progress = AttemptProgress(self._claim, self._result_limits, self._progress_store)
-            return self._progress
-
-    async def _begin_progress(self, stall_seconds: float | None) -> None:
-        """Read the checkpoint of an earlier attempt, and write for how long nothing may be reported."""
-        if self._progress_store is None:
-            return
-        try:
-            if self.attempt > 1:
-                self.last_checkpoint = await self._progress_store.read_checkpoint(self._claim)
-            if stall_seconds is not None:
-                await self._own_progress().begin(stall_seconds)
-        except UnavailableError as error:
-            self.outage = error
-            raise
 
     @property
     def log(self) -> Any:

@@ -276,6 +276,7 @@ class Executor(Claimer):
                 outcome, context = await self.handlers.run(claim, lease)
                 running.note(outcome)
             failpoint.reach("worker.handler_ended")
+            context._close_output(is_suspended=outcome.suspension is not None)
             ended_ns = time.time_ns()
             finished = await self._write_outcome(claim, outcome, lease, context)
             failpoint.reach("worker.finished")

@@ -30,6 +30,7 @@ from grns.worker.executor import Executor
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.heartbeat_process import HeartbeatProcess
 from grns.worker.leases import LeaseManager
+from grns.worker.output import OutputPublisher
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.poller import Poller
 from grns.worker.prefetcher import Prefetcher
@@ -65,6 +66,7 @@ class Worker:
         executor: Executor,
         slots: Slots,
         progress: ProgressStore,
+        output: OutputPublisher,
         make_poller: Callable[[Worker], Poller],
         make_router: Callable[[Worker], CommandRouter],
         make_pause_watch: Callable[[Worker], PauseWatch],
@@ -104,6 +106,7 @@ class Worker:
         self._pause_loop = PeriodicLoop("pause_watch", self._pause_watch.tick, emit=emit)
         executor.on_paused.append(self._note_paused)
         self._progress_loop = PeriodicLoop("progress", progress.tick, emit=emit)
+        self._output = output
         self._consumers: list[Consumer] = []
         self._shared_consumer: Consumer | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -132,6 +135,7 @@ class Worker:
                 self._watch_heartbeat(),
                 self._pause_loop.run(),
                 self._progress_loop.run(),
+                self._output.run(),
             )
         ]
         # None of these ends by itself: without one, a worker would look alive and not be.

@@ -19,6 +19,7 @@ from grns.worker.executor import Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
+from grns.worker.output import OutputPublisher
 from grns.worker.pool import Pool
 from grns.worker.progress import ProgressStore
 from grns.worker.slots import Slots
@@ -37,6 +38,7 @@ class Attempts:
         self.emitted: list[Signal] = []
         self.store = StepStore(database, batch_limit=10)
         self.progress = ProgressStore(database, batch_limit=10)
+        self.output: OutputPublisher | None = None
         self.who = Claimant("worker-me", "default", pool.agent_type, dict.fromkeys(pool.handlers, 3), 15.0)
         self._client = client
         emit = self.emitted.append
@@ -64,7 +66,7 @@ class Attempts:
         return Context(
             taken, lease, agent_id=self.who.agent_id, workspace="default", database=self.database,
             result_limits=Limits(), client=self._client, steps=lambda: steps,
-            progress=self.progress,
+            progress=self.progress, output=self.output,
         )  # fmt: skip
 
 

@@ -1,6 +1,11 @@
 "use strict";
-// On every page: selected rows, copy buttons, the zone of local times, menus.
+// On every page: selected rows, copy buttons, the zone of local times, menus; and what other scripts share.
 (() => {
+  const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu;
+  // Write hidden characters out, as the server does.
+  document.grns = { visible: (text) => text.replace(HIDDEN, (char) => "\u200c\u200d\n\t".includes(char)
+    ? char : `⟨U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`) };
+
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
   for (const field of all("[data-zone]")) {

@@ -7,16 +7,12 @@
   if (!body) return;
   const button = document.querySelector("[data-tail-pause]");
   const status = document.querySelector("[data-tail-state]");
-  const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu;
+  const { visible } = document.grns;
   const waiting = [];
   const clock = new Intl.DateTimeFormat("en-GB", {
     timeZone: body.dataset.zoneOf, month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
   });
   let isPaused = false, last = null;
-
-  // Write hidden characters out, as the server does.
-  const visible = (text) => text.replace(HIDDEN, (char) => "\u200c\u200d\n\t".includes(char)
-    ? char : `⟨U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
   function cell(kind, text, className = "", label = "") {
     const element = document.createElement(kind);
