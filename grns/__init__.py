@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from grns.client.handle import TaskHandle
     from grns.client.subscription import Event, Subscription
     from grns.client.workflow import Workflow, WorkflowHandle
+    from grns.model.output_view import OutputEvent
     from grns.model.question import PersonAnswer
     from grns.model.submission import Failures
     from grns.model.unique import Unique
@@ -55,6 +56,7 @@ _MODULES = frozenset({"events", "sync", "testing"})
 _LATER = {
     "AgentClient": "grns.agent.client",
     "AgentTask": "grns.agent.task",
+    "OutputEvent": "grns.model.output_view",
     "PersonAnswer": "grns.model.question",
     "Client": "grns.client.client",
     "AttemptEnd": "grns.worker.hooks",
@@ -95,6 +97,7 @@ __all__ = [
     "LeaseLostError",
     "NotFoundError",
     "OutcomeUnknownError",
+    "OutputEvent",
     "PermissionDeniedError",
     "PersonAnswer",
     "Pool",

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from grns.access import isolation as access
+from grns.access.limiter import WorkspaceLimiter
 from grns.access.token_keys import TokenKeys
 from grns.api.doctor_cache import DoctorCache
 from grns.api.event_tail import EventTail
@@ -31,6 +32,7 @@ from grns.telemetry.spans import NO_SPANS, Spans
 
 _MOST_ACTORS = 1000
 _PATIENCE_SECONDS = 5.0
+_MOST_READERS, _MOST_READERS_OF_ONE = 1000, 250
 # Requests of one workspace, of those under way and those that wait for their turn.
 _MOST_OF_WORKSPACE = 200
 
@@ -71,6 +73,7 @@ class ApiContext:
     token_keys: TokenKeys = field(init=False)
     submitters: Submitters = field(init=False)
     outputs: OutputHub = field(init=False)
+    output_readers: WorkspaceLimiter = field(init=False)
     turns: QueryLimiter = field(init=False)
     attempt_turns: QueryLimiter = field(init=False)
 
@@ -82,6 +85,9 @@ class ApiContext:
         self.token_keys = TokenKeys(self.database)
         self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
         self.outputs = OutputHub(self.database, self.transport)
+        self.output_readers = WorkspaceLimiter(
+            "output streams", most=_MOST_READERS, most_of_one=_MOST_READERS_OF_ONE
+        )
         self.turns = QueryLimiter(max(1, self.database.size // 2))
         # Else a lease expires while its renewal waits behind a search.
         self.attempt_turns = QueryLimiter(max(1, self.database.size // 4))

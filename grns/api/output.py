@@ -81,7 +81,8 @@ async def stream_task(
         raise InvalidInputError("bad_parameter", "go on behind an id of a chunk, as 1.17")
     async with request_context.reading() as database:
         await one(request_context, database, task_id)
-    return opened(request_context, lambda ended: _lines(request_context, task_id, behind, ended))
+    readers = request_context.context.output_readers
+    return opened(request_context, readers, lambda ended: _lines(request_context, task_id, behind, ended))
 
 
 @routes.post("/queue/stream", response_model=OutputResponse)

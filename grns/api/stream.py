@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.responses import StreamingResponse
 
+from grns.access.limiter import WorkspaceLimiter
 from grns.api.access import RequestContext
 from grns.api.answer import dumps
 from grns.errors import UnavailableError
@@ -38,11 +39,14 @@ async def stream(request_context: RequestContext, wanted: EventQuery, after: str
     A slow client holds one page at most: the next one is read once it has been sent.
     """
     behind = (await request_context.context.tail.bounds()).settled if after is None else place(after)
-    return opened(request_context, lambda ended: _lines(request_context, wanted, behind, ended))
+    readers = request_context.context.tail.readers
+    return opened(request_context, readers, lambda ended: _lines(request_context, wanted, behind, ended))
 
 
 def opened(
-    request_context: RequestContext, lines: Callable[[asyncio.Event], AsyncIterator[bytes]]
+    request_context: RequestContext,
+    readers: WorkspaceLimiter,
+    lines: Callable[[asyncio.Event], AsyncIterator[bytes]],
 ) -> StreamingResponse:
     """Return an answer that goes on. `lines` gets the event that is set once the key is not valid any more.
 
@@ -50,7 +54,7 @@ def opened(
     """
     ended = asyncio.Event()
     held = ExitStack()
-    held.enter_context(request_context.context.tail.readers.place(request_context.principal))
+    held.enter_context(readers.place(request_context.principal))
     held.enter_context(request_context.context.key_watch.over(request_context.principal, ended.set))
     return _Stream(lines(ended), held)
 

@@ -27,7 +27,7 @@ _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk: the number of its attempt, its own within that, its kind, and text or a JSON value."""
+    """A chunk of what a handler streams: numbers of its attempt and within that, kind, text or a JSON value."""
 
     attempt: int
     number: int

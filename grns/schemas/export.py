@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from grns.model import events as payloads
 from grns.model import subjects
 from grns.model.envelope import Envelope
+from grns.model.output import Chunk
 from grns.schemas import answers as export_answer
 from grns.schemas.answers import Untitled
 from grns.schemas.answers import prose as _prose
@@ -32,12 +33,14 @@ _FORMAT = "application/schema+json;version=draft-2020-12"
 _TOKEN = "[A-Za-z0-9_-]{1,64}"  # noqa: S105 - the grammar of a word in a subject
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
 _REFERENCE = "#/$defs/{model}"
+_OUTPUT = subjects.OUTPUT
 _PARAMETERS = {
     "action": "What is asked for.",
     "agent_id": "One life of a worker process.",
     "agent_type": f"A type of agent; `{subjects.RESERVED_AGENT_TYPE}` is none.",
     "event": "What has happened.",
     "priority": "0 (critical) to 3 (background).",
+    "task_id": "The id of a task.",
     "workspace": f"A workspace other than `{subjects.DEFAULT_WORKSPACE}`.",
 }
 HEADERS = {
@@ -190,7 +193,8 @@ def asyncapi() -> Schema:
             f"{_kept()} Delivery is at least once; `Grns-Version` orders the events of one task. "
             "A message has one envelope. With `GRNS_RELAY_EVENTS_PER_MESSAGE` above 1, a message of events "
             "may have several, one JSON document a line. "
-            "Requests are core NATS: answered, and kept by no stream.",
+            "Requests are core NATS: answered, and kept by no stream. So is what handlers stream, which"
+            f" `{subjects.OUT_STREAM}` keeps in memory for minutes.",
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/json",
@@ -204,7 +208,9 @@ def asyncapi() -> Schema:
         "channels": channels,
         "operations": _operations(channels),
         "components": {
-            "messages": {_key(kind): _message(kind) for kind in _models()} | export_answer.messages(_FORMAT),
+            "messages": {_key(kind): _message(kind) for kind in _models()}
+            | {_OUTPUT: _output()}
+            | export_answer.messages(_FORMAT),
             "schemas": {"Headers": _headers()} | export_answer.schemas(),
         },
     }
@@ -246,6 +252,11 @@ def _channels() -> list[tuple[str, Schema]]:
         if not kind.startswith("cmd."):
             elsewhere = f"{_prose(_models()[kind])} In another workspace than the default one."
             found.append((f"{_key(kind)}.workspace", _channel(kind, f"{address}.{{workspace}}", elsewhere)))
+    streamed = f"{_OUTPUT}.{{task_id}}.{version}"
+    found += [
+        (_OUTPUT, _channel(_OUTPUT, streamed, _prose(Chunk))),
+        (f"{_OUTPUT}.workspace", _channel(_OUTPUT, f"{streamed}.{{workspace}}", _prose(Chunk))),
+    ]
     return [*found, *_requests(), (export_answer.INBOX, export_answer.inbox())]
 
 
@@ -334,6 +345,20 @@ def _message(kind: str) -> Schema:
         "contentType": "application/json",
         "headers": {"$ref": "#/components/schemas/Headers"},
         "payload": {"schemaFormat": _FORMAT, "schema": {"$ref": f"./{file_name(kind)}"}},
+    }
+
+
+def _output() -> Schema:
+    """Return the message of a chunk, which has no envelope."""
+    return {
+        "name": _OUTPUT,
+        "title": _OUTPUT,
+        "summary": _prose(Chunk),
+        "contentType": "application/json",
+        "payload": {
+            "schemaFormat": _FORMAT,
+            "schema": TypeAdapter(Chunk).json_schema(schema_generator=Untitled),
+        },
     }
 
 

@@ -27,6 +27,7 @@ RUN_BY = {
     "limits.md": "tests/site/test_programs.py",
     "unique.md": "tests/site/test_programs.py",
     "steps.md": "tests/site/test_programs.py",
+    "output.md": "tests/site/test_programs.py",
     "progress.md": "tests/site/test_programs.py",
     "people.md": "tests/site/test_programs.py",
     "research.md": "tests/site/test_research.py",

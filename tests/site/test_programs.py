@@ -227,6 +227,23 @@ async def test_progress(fleet: Fleet, database: Database, in_environment: None, 
     assert task.checkpoint_data == {"page": 5, "words": 1500}
 
 
+async def test_output(fleet: Fleet, in_environment: None, tmp_path: Path) -> None:
+    _, read = written("output.md", tmp_path)
+    fleet.start("server")
+    fleet.start("worker", "start", "writer:pool", PYTHONPATH=str(tmp_path))
+    assert await program(read) == "Once upon a time, a cat slept. | succeeded\n"
+    async with grns.connect() as client:
+        handle = await client.submit("write_story", {"hero": "a dog"}, pool="writer")
+        tailed = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "grns", "task", "tail", handle.id,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        said, notes = await tailed.communicate()
+    assert said.decode() == 'begins: {"model": "tiny", "words": 7}\nOnce upon a time, a dog slept. \n'
+    assert "the task is succeeded: no more comes" in notes.decode()
+    assert tailed.returncode == 0
+
+
 async def test_questions_to_people(
     fleet: Fleet, database: Database, in_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

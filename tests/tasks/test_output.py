@@ -160,7 +160,11 @@ async def test_a_handler_in_a_thread_streams_too(stage: Stage) -> None:
     task = await submit(stage.database)
 
     async def in_thread(ctx: grns.Context) -> None:
-        await asyncio.to_thread(lambda: [ctx.stream(f"{number} ") for number in range(100)])
+        def run() -> None:
+            for number in range(100):
+                ctx.stream(f"{number} ")
+
+        await asyncio.to_thread(run)
 
     await stage.run(task.id, in_thread)
     assert text_of(await stage.read(task.id)) == "".join(f"{number} " for number in range(100))
