@@ -45,7 +45,7 @@ class HttpOutputs:
         for number, (kind, data) in enumerate([*chunks, *marks], start=first):
             sent += self._transport.send(subject, output.encode(Chunk(token.attempt, number, kind, data)))
         if (lost := len(chunks) + len(marks) - sent) > 0:
-            self._emit(OutputDropped(token.task_id, token.attempt, lost))
+            self._emit(OutputDropped(token.task_id, token.attempt, token.trace_id, lost))
         return min(sent, len(chunks))
 
     async def _check(self, open_database: OpenDatabase, token: ClaimToken) -> None:

@@ -27,7 +27,7 @@ _KIND = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk of what a handler streams: numbers of its attempt and within that, kind, text or a JSON value."""
+    """A chunk of what a handler streams: its attempt, its number there, its kind, and text or JSON."""
 
     attempt: int
     number: int

@@ -211,7 +211,7 @@ def asyncapi() -> Schema:
             "messages": {_key(kind): _message(kind) for kind in _models()}
             | {_OUTPUT: _output()}
             | export_answer.messages(_FORMAT),
-            "schemas": {"Headers": _headers()} | export_answer.schemas(),
+            "schemas": {"Headers": _headers(), "Chunk": _chunk_schema()} | export_answer.schemas(),
         },
     }
 
@@ -355,11 +355,12 @@ def _output() -> Schema:
         "title": _OUTPUT,
         "summary": _prose(Chunk),
         "contentType": "application/json",
-        "payload": {
-            "schemaFormat": _FORMAT,
-            "schema": TypeAdapter(Chunk).json_schema(schema_generator=Untitled),
-        },
+        "payload": {"schemaFormat": _FORMAT, "schema": {"$ref": "#/components/schemas/Chunk"}},
     }
+
+
+def _chunk_schema() -> Schema:
+    return TypeAdapter(Chunk).json_schema(schema_generator=Untitled) | {"title": _OUTPUT}
 
 
 def _headers() -> Schema:

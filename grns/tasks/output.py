@@ -44,7 +44,7 @@ class _Watch:
         self.changed = asyncio.Event()
 
     def receive(self, body: bytes) -> None:
-        """Take a message in, which may be anybody's."""
+        """Take a message in, which any program may have sent."""
         chunk = output.read(body)
         if chunk is None:
             return

@@ -92,6 +92,7 @@ class OutputDropped(Signal):
 
     task_id: str
     attempt: int
+    trace_id: str
     chunks: int
 
 

@@ -24,7 +24,7 @@ _FULL = 4096  # characters: more of it is sent at once
 _MOST_UNSENT = 1024 * 1024  # characters that wait for the next sending
 
 
-class Publisher(Protocol):
+class OutputSender(Protocol):
     """Sends what attempts stream: over NATS, or over HTTP."""
 
     def note(self, attempt: AttemptOutput, *, is_full: bool) -> None: ...
@@ -46,7 +46,9 @@ class _Part:
 class AttemptOutput:
     """What the handler of one attempt streams. Any thread may call `write`."""
 
-    def __init__(self, claim: Claim, is_lost: Callable[[], bool], publisher: Publisher | None = None) -> None:
+    def __init__(
+        self, claim: Claim, is_lost: Callable[[], bool], publisher: OutputSender | None = None
+    ) -> None:
         self.claim = claim
         self._is_lost = is_lost
         self.streamed: list[Any] = []
@@ -152,4 +154,4 @@ class OutputPublisher:
 
     def note_dropped(self, claim: Claim, chunks: int) -> None:
         """Report chunks that were not sent."""
-        self._emit(OutputDropped(claim.id, claim.attempt, chunks))
+        self._emit(OutputDropped(claim.id, claim.attempt, claim.trace_id, chunks))

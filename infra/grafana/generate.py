@@ -94,6 +94,7 @@ POOLS = Dashboard(
             rate(r.ATTEMPTS_OVERDUE, legend="overdue"),
             of=r.ATTEMPTS_STALLED,
         ),
+        chart("Chunks of output that were not sent", rate(r.OUTPUT_DROPPED), of=r.OUTPUT_DROPPED),
         chart("Leases lost by workers", rate(r.LEASES_LOST, "reason"), of=r.LEASES_LOST),
         chart("Renewals without an answer", rate(r.RENEW_FAILURES, legend="renewals"), of=r.RENEW_FAILURES),
         chart(

@@ -24,6 +24,7 @@ WORK = {
     "record_claim_step",
     "take_claim_signal",
     "suspend_claim",
+    "stream_claim",
     "complete_claim",
     "fail_claim",
     "snooze_claim",

@@ -66,8 +66,8 @@ async def names(broker: LocalNats) -> set[str]:
 async def test_two_installations_share_an_account_and_hear_nothing_of_each_other(broker: LocalNats) -> None:
     async with installed(broker, None) as ours, installed(broker, "staging") as theirs:
         assert await names(broker) == {
-            *("GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"),
-            *("staging_GRNS_CMD", "staging_GRNS_EVT", "staging_GRNS_DLQ"),
+            *("GRNS_CMD", "GRNS_EVT", "GRNS_DLQ", "GRNS_OUT"),
+            *("staging_GRNS_CMD", "staging_GRNS_EVT", "staging_GRNS_DLQ", "staging_GRNS_OUT"),
         }
         got: dict[str, list[Delivery]] = {"ours": [], "theirs": []}
         for name, transport in (("ours", ours), ("theirs", theirs)):
@@ -185,7 +185,7 @@ async def test_only_streams_of_a_namespace_are_removed(broker: LocalNats) -> Non
     async with installed(broker, None) as ours, installed(broker, "staging") as theirs:
         await theirs.publish(message(QUEUED))
         await theirs.remove()
-        assert await names(broker) == {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"}
+        assert await names(broker) == {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ", "GRNS_OUT"}
         with pytest.raises(NotFoundError):
             await theirs.state(subjects.EVT_STREAM)
         await theirs.remove()
@@ -216,7 +216,9 @@ async def test_a_task_goes_its_whole_way_in_a_namespace(
         return is_followed and events["messages"] == 3
 
     await eventually(is_told)
-    assert await names(broker) == {"staging_GRNS_CMD", "staging_GRNS_EVT", "staging_GRNS_DLQ"}
+    assert await names(broker) == {
+        f"staging_{name}" for name in ("GRNS_CMD", "GRNS_EVT", "GRNS_DLQ", "GRNS_OUT")
+    }
 
 
 async def state(broker: LocalNats, stream: str) -> dict[str, Any]:
