@@ -11,6 +11,7 @@ _ENDS = {
     "evt.task.completed": "succeeded",
     "evt.task.retry_scheduled": "retry_wait",
     "evt.task.snoozed": "snoozed",
+    "evt.task.waiting": "suspended",  # of an attempt that has not ended yet
     "evt.task.failed": "failed",
     "evt.task.dead": "dead",
     "evt.task.cancelled": "cancelled",
@@ -50,7 +51,7 @@ def attempts(transitions: Iterable[AttemptEvent]) -> list[Attempt]:
         if one.kind == "evt.task.claimed":
             found[one.attempt] = Attempt(one.attempt, one.payload.get("agent_id"), one.created_at)
         elif one.kind in _ENDS and attempt is not None and attempt.outcome is None:
-            reason = one.payload.get("error_class") or one.payload.get("reason")
+            reason = one.payload.get("error_class") or one.payload.get("reason") or one.payload.get("step")
             found[one.attempt] = replace(
                 attempt, ended_at=one.created_at, outcome=_ENDS[one.kind], reason=reason
             )

@@ -57,6 +57,27 @@ async def translate(_task: grns.Context, text: dict[str, str]) -> dict[str, str]
     return {"text": f"{text['document']} ({text['into']})"}
 
 
+@writer.task("tell", max_attempts=2, backoff=AT_ONCE)
+async def tell(task: grns.Context, story: dict[str, str]) -> str:
+    """Stream a story, and begin anew once; go on after a wait that has somebody's signal."""
+    await task.step("outline", outline, task, story["hero"])
+    await task.wait_for_signal("go")
+    task.stream(f"Attempt {task.attempt}: ")
+    for word in ("Once ", "upon ", "a ", "<b>time</b>"):
+        task.stream(word)
+        await asyncio.sleep(0.1)
+    if not is_mended(story["hero"]):
+        raise ConnectionError("the model is away")
+    return "told"
+
+
+async def outline(task: grns.Context, hero: str) -> list[str]:
+    """Stream what a step does, and a value."""
+    task.stream({"hero": hero}, kind="tool_call")
+    task.stream("An outline. ")
+    return ["sleeps", "wakes up"]
+
+
 @writer.task("charge")
 async def charge(_task: grns.Context, order: dict[str, object]) -> dict[str, object]:
     """Never take what is too much."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import httpx2
 import pytest
 from playwright.async_api import Page, expect
 
@@ -107,6 +108,36 @@ async def status(stage: Stage, task_id: str) -> str:
     """Return where a task is."""
     async with stage.database.connection() as connection:
         return str(await connection.fetchval("select status from grns.tasks where id = $1", task_id))
+
+
+async def test_what_a_task_streams_is_shown_as_it_comes(page: Page, stage: Stage) -> None:
+    (made,) = await submit_each(
+        stage, [{"task_type": "tell", "agent_type": "writer", "payload": {"hero": "a cat"}}]
+    )
+    await page.goto(f"/tasks/{made}")
+    output = page.locator("#output pre")
+    await expect(output).to_have_text('tool_call: {"hero":"a cat"}\nAn outline.', timeout=15_000)
+    await expect(page.locator("#output").get_by_role("status")).to_have_text("waiting, attempt 1")
+    await expect(page.get_by_role("rowheader", name="outline")).to_be_visible(timeout=15_000)
+    await signal(stage, made, "go")
+    # What a failed attempt has streamed goes; what was streamed before the wait stays.
+    await expect(output).to_contain_text("An outline. Attempt 2: Once upon", timeout=15_000)
+    await expect(page.locator("#output").get_by_role("status")).to_have_text(
+        "dead: no more comes", timeout=15_000
+    )
+    await expect(page.locator("#attempts .suspended").first).to_be_visible()
+    last = re.compile(r"An outline\. Attempt [34]: Once upon a <b>time</b>")
+    await expect(output).to_have_text(last)
+    await expect(output).not_to_contain_text("Attempt 2")
+    await page.reload()
+    await expect(output).to_have_text(last, timeout=15_000)
+
+
+async def signal(stage: Stage, task_id: str, name: str) -> None:
+    """Send a signal to a task."""
+    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {stage.key}"}) as client:
+        answer = await client.post(f"{stage.url}/api/v1/tasks/{task_id}/signals", json={"name": name})
+        assert answer.status_code == 200, answer.text
 
 
 async def test_some_are_selected_and_redriven(page: Page, stage: Stage) -> None:

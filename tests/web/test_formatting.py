@@ -237,3 +237,20 @@ def test_attempts_lie_where_they_were() -> None:
     (running,) = timeline_rows({**task, "finished_at": None}, shown, events, NOW.timestamp())
     assert running.run_seconds is None
     assert running.run.start + running.run.width == pytest.approx(1000, abs=0.2)
+
+
+def test_an_attempt_that_waits_is_suspended_and_one_that_has_ended_is_not() -> None:
+    def one(seq: int, kind: str, attempt: int, **payload: Any) -> AttemptEvent:
+        return AttemptEvent(seq, kind, attempt, NOW, payload)
+
+    first, second = attempts(
+        [
+            one(1, "evt.task.claimed", 1, agent_id="w-1"),
+            one(2, "evt.task.waiting", 1, waits_for="signal", step="signal go"),
+            one(3, "evt.task.claimed", 2, agent_id="w-2"),
+            one(4, "evt.task.retry_scheduled", 2, error_class="A"),
+            one(5, "evt.task.waiting", 2, waits_for="limit"),
+        ]
+    )
+    assert (first.outcome, first.reason) == ("suspended", "signal go")
+    assert (second.outcome, second.reason) == ("retry_wait", "A")

@@ -19,18 +19,20 @@
     if (isAtEnd) text.scrollTop = text.scrollHeight;
   }
 
+  function lineStart() { return text.textContent === "" || text.textContent.endsWith("\n") ? "" : "\n"; }
+
   function on(name, act) { source.addEventListener(name, (event) => act(JSON.parse(event.data))); }
 
   on("state", (said) => { status.textContent = `${said.status}, attempt ${said.attempt}`; });
   on("chunk", (said) => {
     const isText = typeof said.data === "string";
-    add(isText ? said.data : `\n${said.kind}: ${JSON.stringify(said.data)}\n`);
+    add(isText ? said.data : `${lineStart()}${said.kind}: ${JSON.stringify(said.data)}\n`);
   });
   on("reset", (said) => {
     text.textContent = "";
     status.textContent = `attempt ${said.attempt} begins anew`;
   });
-  on("gap", (said) => add(`\n[${said.lost} lost]\n`));
+  on("gap", (said) => add(`${lineStart()}[${said.lost} lost]\n`));
   on("end", (said) => {
     status.textContent = `${said.status}: no more comes`;
     source.close();
