@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from grns.model.json import Limits, dumps, loads_stored
 from grns.model.outcome import Claim
-from grns.worker.step import RecordedStep
+from grns.worker.step import EventWait, RecordedStep
 
 if TYPE_CHECKING:
     from grns.agent.http import AgentHttp
@@ -35,9 +35,21 @@ class HttpStepLog:
         answer = await self._http.post("/queue/step", said)
         return dumps(answer["value"], _VALUES)
 
-    async def take_signal(self, _claim: Claim, step: str, name: str, digest: str | None = None) -> str | None:
+    async def take_signal(
+        self,
+        _claim: Claim,
+        step: str,
+        name: str,
+        *,
+        digest: str | None = None,
+        event: EventWait | None = None,
+    ) -> str | None:
         """Take a signal for a step: its value; None if there is no signal."""
         said: dict[str, Any] = {"token": self._token, "step": step}
-        said |= {"signal": name} if digest is None else {"digest": digest}
+        if event is not None:
+            where = loads_stored(event.where)
+            said["event"] = {"kind": event.kind, "where": where, "behind": event.behind}
+        else:
+            said |= {"signal": name} if digest is None else {"digest": digest}
         answer = await self._http.post("/queue/signal", said)
         return None if answer["value"] is None else dumps(answer["value"], _VALUES)

@@ -12,15 +12,17 @@ from grns.api.agent import FinishResponse, Seconds, TokenRequest, verified
 from grns.api.answer import Answer
 from grns.api.request import Body, around, strict_body
 from grns.api.route import router
-from grns.errors import InvalidInputError
+from grns.errors import InvalidInputError, PermissionDeniedError
 from grns.model.form import form_of
 from grns.model.json import dumps, loads_stored
 from grns.model.outcome import Suspension
 from grns.model.question import APPROVAL, question, question_id
+from grns.worker.step import EventWait
 
 routes = router("queue")
 
 StepName = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[ -~]+$")]
+EventKind = Annotated[str, Field(pattern=r"^evt(\.[A-Za-z0-9_-]{1,64}){2,4}$")]
 SignalName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
@@ -31,13 +33,23 @@ class StepRequest(TokenRequest):
     value: Any = None
 
 
-class TakeRequest(TokenRequest):
-    """Take the oldest signal of a name for a step, or the answer to the question that the step asked.
+class EventRequest(Body):
+    """An event that a task waits for: its kind, what its payload contains, and behind which number it is."""
 
-    With the `digest` of the question, an answer to something else is not taken.
+    kind: EventKind
+    where: dict[str, Any] = Field(default_factory=dict)
+    behind: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
+
+
+class TakeRequest(TokenRequest):
+    """Take the oldest signal of a name for a step, an event, or the answer to the question of the step.
+
+    Events need the scope `read`, too. With the `digest` of the question, an answer to something else is not
+    taken.
     """
 
     step: StepName
+    event: EventRequest | None = None
     signal: SignalName | None = None
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
@@ -54,11 +66,12 @@ class QuestionRequest(Body):
 
 
 class SuspendRequest(TokenRequest):
-    """Let the task wait for `seconds`; or at most so long for a signal, or the answer to a question."""
+    """Let the task wait for `seconds`; or at most so long for a signal, an answer, or the step's event."""
 
     step: StepName
     seconds: Seconds | None = None
     signal: SignalName | None = None
+    event: Annotated[bool, Field(strict=True)] = False
     question: QuestionRequest | None = None
 
 
@@ -121,9 +134,14 @@ async def take_claim_signal(
 ) -> Response:
     """Take a signal, or an answer: `{"value": …}`, `{"timed_out": true}`, or null while there is none."""
     token = await verified(request_context, body)
-    name = body.signal or f"question {question_id(token.task_id, body.step)}"
+    wait, name = None, body.signal or f"question {question_id(token.task_id, body.step)}"
+    if body.event is not None:
+        if not request_context.principal.may("read", request_context.workspace):
+            raise PermissionDeniedError("the scope read is needed to wait for events")
+        where = dumps(body.event.where, request_context.context.payload_limits)
+        wait, name = EventWait(body.event.kind, where, body.event.behind), f"event {body.step}"
     found = await request_context.context.agent_steps.take_signal(
-        request_context.writing_attempt, token, body.step, name, body.digest
+        request_context.writing_attempt, token, body.step, name, digest=body.digest, event=wait
     )
     return Answer({"value": None if found is None else loads_stored(found)})
 
@@ -145,6 +163,8 @@ async def suspend_claim(
 
 
 def _suspension(request_context: RequestContext, task_id: str, said: SuspendRequest) -> Suspension:
+    if said.event:
+        return Suspension(said.step, seconds=said.seconds, signal=f"event {said.step}")
     if said.question is None and said.signal is None and said.seconds is None:
         raise InvalidInputError("bad_step", "wait for seconds, for a signal, or for the answer to a question")
     if said.question is None:

@@ -8,7 +8,7 @@ from grns.model.claim_token import ClaimToken
 from grns.model.outcome import Finished, Outcome, Suspension, Verb
 from grns.postgres.database import Database, Session
 from grns.worker.finishes import Finish, Finishes
-from grns.worker.step import RecordedStep
+from grns.worker.step import EventWait, RecordedStep
 from grns.worker.step_store import StepStore
 from grns.worker.steps import MOST_BYTES, MOST_STEPS
 
@@ -38,12 +38,21 @@ class HttpSteps:
         return await persist(open_database, ask)
 
     async def take_signal(
-        self, open_database: OpenDatabase, token: ClaimToken, step: str, name: str, digest: str | None
+        self,
+        open_database: OpenDatabase,
+        token: ClaimToken,
+        step: str,
+        name: str,
+        *,
+        digest: str | None,
+        event: EventWait | None,
     ) -> str | None:
         """Take a signal for a step: its value; None if there is none."""
-        return await persist(
-            open_database, lambda database: _store(database).take_signal(token.claim(), step, name, digest)
-        )
+
+        async def ask(database: Database | Session) -> str | None:
+            return await _store(database).take_signal(token.claim(), step, name, digest=digest, event=event)
+
+        return await persist(open_database, ask)
 
     async def suspend(self, open_database: OpenDatabase, token: ClaimToken, suspension: Suspension) -> str:
         """Let a task wait, and return its status: `waiting`; `cancelled` if it was to be cancelled."""

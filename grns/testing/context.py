@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -15,6 +15,7 @@ from grns.client.client import Client
 from grns.client.handle import TaskHandle
 from grns.errors import InvalidInputError, TaskEndedError, WaitTimeoutError
 from grns.model.form import answer_of
+from grns.model.found_event import FoundEvent
 from grns.model.json import Limits, dumps, jsonable
 from grns.model.outcome import Claim, Finished
 from grns.model.question import PersonAnswer, Question
@@ -107,6 +108,21 @@ class LocalContext(Context):
         raise InvalidInputError(
             "no_signal", f"ctx.wait_for_signal({name!r}): pass signals={{{name!r}: …}} to grns.testing"
         )
+
+    @async_only
+    async def wait_for_event(
+        self,
+        kind: str,
+        where: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+    ) -> FoundEvent:
+        """Return an event with the payload that the test passed as the signal of this name."""
+        if kind in self._signals:
+            payload = self._signals[kind]
+            return FoundEvent(1, kind, payload.get("task_id"), payload, datetime.now(UTC))
+        await self.wait_for_signal(kind, timeout=timeout)
+        raise AssertionError
 
     async def _ask(
         self, name: str, asked: Question, seconds: float | None, default: Any, read: Callable[[Any], Any]

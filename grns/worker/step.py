@@ -30,6 +30,15 @@ class RecordedStep:
     seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EventWait:
+    """An event that a task waits for: its kind, what its payload contains, behind which number it is."""
+
+    kind: str
+    where: str
+    behind: int
+
+
 class StepLog(Protocol):
     """Reads and records the steps of a task. Each method raises UnavailableError."""
 
@@ -39,8 +48,11 @@ class StepLog(Protocol):
     async def record(self, claim: Claim, name: str, kind: str, value: str) -> str:
         """Record a step, and return the value that is kept: the first one. Raises LeaseLostError."""
 
-    async def take_signal(self, claim: Claim, step: str, name: str, digest: str | None = None) -> str | None:
+    async def take_signal(
+        self, claim: Claim, step: str, name: str, *, digest: str | None = None, event: EventWait | None = None
+    ) -> str | None:
         """Take a signal for a step: its value; None if there is none. Raises LeaseLostError.
 
-        With the `digest` of a question, an answer to something else is not taken.
+        With the `digest` of a question, an answer to something else is not taken. An `event` is sent as the
+        signal once it is found.
         """

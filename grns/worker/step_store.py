@@ -13,7 +13,7 @@ from grns.model.json import loads_stored
 from grns.model.outcome import Claim
 from grns.postgres.batch import Batch
 from grns.postgres.database import Connection, Database, Session, run
-from grns.worker.step import NotRecordedError, RecordedStep
+from grns.worker.step import EventWait, NotRecordedError, RecordedStep
 from grns.worker.steps import MANY_IDS, AttemptSteps
 
 
@@ -50,14 +50,17 @@ class StepStore:
             raise ContendedError(f"task {claim.id} is locked by another transaction")
         return value if kept is None else kept
 
-    async def take_signal(self, claim: Claim, step: str, name: str, digest: str | None = None) -> str | None:
+    async def take_signal(
+        self, claim: Claim, step: str, name: str, *, digest: str | None = None, event: EventWait | None = None
+    ) -> str | None:
         """Take a signal for a step, and return the value that is recorded; None if there is no signal.
 
         Raises LeaseLostError if the attempt does not own its task any more.
         """
-        (row,) = await self._database.run(
-            "take_signal", claim.id, claim.attempt, claim.lease_id, claim.workspace, step, name, digest
-        )
+        owner = (claim.id, claim.attempt, claim.lease_id, claim.workspace)
+        if event is not None:
+            await self._database.run("await_event", *owner, step, event.kind, event.where, event.behind)
+        (row,) = await self._database.run("take_signal", *owner, step, name, digest)
         value: str | None = row["value"]
         found = {} if value is None else loads_stored(value)
         if "lost" in found:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
+from functools import partial
 from typing import Any, NoReturn
 
 from pydantic import TypeAdapter
@@ -23,7 +24,7 @@ from grns.model.duration import bounded_wait
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.model.question import Question, question_id
-from grns.worker.step import NotRecordedError, RecordedStep, StepLog, Suspended
+from grns.worker.step import EventWait, NotRecordedError, RecordedStep, StepLog, Suspended
 from grns.worker.step_function import adapter_of, call_step
 
 MOST_STEPS = 10_000
@@ -50,6 +51,7 @@ class AttemptSteps:
         self._reading = asyncio.Lock()
         self._bytes = 0
         self._counts: Counter[str] = Counter()
+        self._seen_events: dict[tuple[str, str], int] = {}
         self._running: set[str] = set()
         self._idle = asyncio.Event()
         self._ended: Suspension | None = None
@@ -152,6 +154,17 @@ class AttemptSteps:
             raise WaitTimeoutError(f"no signal {name} came in time")
         return value["value"]
 
+    async def event(self, kind: str, where: str, seconds: float | None) -> dict[str, Any]:
+        """Return an event. Raises Suspended while there is none, and WaitTimeoutError."""
+        place = self._place(f"event {kind}")
+        wanted = EventWait(kind, where, self._seen_events.get((kind, where), 0))
+        value = await self._taken(place, f"event {place}", seconds, event=wanted)
+        if "timed_out" in value:
+            raise WaitTimeoutError(f"no event {kind} came in time")
+        found: dict[str, Any] = value["value"]
+        self._seen_events[kind, where] = found["seq"]
+        return found
+
     async def answer(self, name: str, question: Question, seconds: float | None) -> dict[str, Any] | None:
         """Return the answer to a question; None if there was none in time. Raises Suspended meanwhile."""
         place = self._place(f"ask {name}")
@@ -167,13 +180,15 @@ class AttemptSteps:
         seconds: float | None,
         question: str | None = None,
         digest: str | None = None,
+        event: EventWait | None = None,
     ) -> dict[str, Any]:
         """Return what is recorded of a wait for a signal. Raises Suspended while there is none."""
         seconds = None if seconds is None else bounded_wait(seconds)
         found = await self._find(place, "signal")
         if found is None:
             self._admit("")
-            text = await self.ask(lambda: self._store.take_signal(self._claim, place, signal, digest))
+            take = partial(self._store.take_signal, self._claim, place, signal, digest=digest, event=event)
+            text = await self.ask(take)
             if text is None:
                 await self.suspend(Suspension(place, seconds=seconds, signal=signal, question=question))
             found = RecordedStep(place, "signal", text)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from grns.errors import InvalidInputError
 from grns.model.duration import seconds_of
+from grns.model.found_event import FoundEvent
+from grns.model.json import Limits, dumps
 from grns.worker.async_only import async_only
 
 if TYPE_CHECKING:
     from grns.worker.steps import AttemptSteps
 
+_EVENT = re.compile(r"evt(\.[A-Za-z0-9_-]{1,64}){2,4}", re.ASCII)
 _SIGNAL = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 P = ParamSpec("P")
@@ -128,3 +131,41 @@ class WaitMethods:
                 "bad_handler", "wait for a signal with a name of A-Z a-z 0-9 _ . - and a timeout in seconds"
             )
         return await self._own_steps("ctx.wait_for_signal()").signal(name, seconds)
+
+    @async_only
+    async def wait_for_event(
+        self,
+        kind: str,
+        where: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+    ) -> FoundEvent:
+        """Wait for an event of the workspace, and return it. Meanwhile the slot is free, as in `sleep`.
+
+        An event that happened before counts, too, from the task's creation on: none is missed. The next wait
+        for the same gets a later event.
+
+        Args:
+            kind: exact kind of the event, such as `evt.task.completed`.
+            where: fields that its payload contains, such as `{"task_type": "import"}`. Defaults to none.
+            timeout: maximum time to wait, in seconds or as a `timedelta`. Defaults to no limit.
+
+        Raises:
+            WaitTimeoutError: it did not happen in time. Later attempts raise it, too: that is recorded.
+            InvalidInputError: `bad_handler`: an argument is invalid.
+
+        Example:
+            done = await ctx.wait_for_event("evt.task.completed", {"task_type": "import"})
+            await ctx.step("report", report, done.payload["task_id"])
+        """
+        seconds = None if timeout is None else seconds_of(timeout)
+        if (
+            not isinstance(kind, str)
+            or not _EVENT.fullmatch(kind)
+            or (timeout is not None and seconds is None)
+        ):
+            raise InvalidInputError(
+                "bad_handler", "wait for an exact kind, such as evt.task.completed, and a timeout in seconds"
+            )
+        text = dumps(dict(where or {}), Limits())
+        return FoundEvent.of(await self._own_steps("ctx.wait_for_event()").event(kind, text, seconds))

@@ -46,6 +46,9 @@ progress as (
 signals as (
     delete from grns.signals s where s.task_id = any(array(select g.id from gone g))
 ),
+event_waits as (
+    delete from grns.event_waits w where w.task_id = any(array(select g.id from gone g))
+),
 signal_waits as (
     delete from grns.signal_waits w where w.task_id = any(array(select g.id from gone g))
 ),

@@ -258,3 +258,71 @@ begin
     return grns.deliver_signal(task, new_id, name, value, actor, wakes);
 end
 $$;
+
+-- Events that tasks wait for. Each is found once, by a service that searches the log behind `behind`, and is sent to its task as
+-- a signal of the name `event <step>`, which nothing else sends.
+create table grns.event_waits (
+    task_id   text collate "C" not null,
+    step      text collate "C" not null,
+    workspace text collate "C" not null,
+    kind      text not null,
+    wanted    jsonb not null,                     -- what the payload has to contain
+    behind    bigint not null,
+    primary key (task_id, step)
+);
+create index event_waits_behind on grns.event_waits (behind);
+
+-- Sends each task the first event that it waits for among the next `most` numbers of the log, up to `settled`. Answers with how
+-- many were sent, and whether there is more to search.
+create function grns.deliver_events(settled bigint, most bigint, out sent integer, out has_more boolean)
+language plpgsql as $$
+#variable_conflict use_variable
+declare
+    lowest bigint;
+    last bigint;
+    found_one record;
+    task grns.tasks;
+    signal uuid;
+    kept text[] := '{}';
+begin
+    sent := 0;
+    has_more := false;
+    if not pg_try_advisory_xact_lock(hashtext('grns.event_waits')) then
+        return;
+    end if;
+    select min(w.behind) into lowest from grns.event_waits w;
+    last := least(lowest + most, settled);
+    if lowest is null or last <= lowest then
+        return;
+    end if;
+    for found_one in
+        select distinct on (w.task_id, w.step) w.task_id, w.step, e.seq, e.message_id,
+            jsonb_build_object('seq', e.seq, 'kind', e.kind, 'task_id', e.task_id, 'payload', e.payload,
+                'created_at', e.created_at) as event
+        from grns.event_waits w
+        join grns.events e on e.workspace = w.workspace and e.kind = w.kind and e.seq > w.behind
+        where w.behind < last and e.seq > lowest and e.seq <= last and e.payload::jsonb @> w.wanted
+        order by w.task_id, w.step, e.seq
+    loop
+        select t.* into task from grns.tasks t where t.id = found_one.task_id for no key update skip locked;
+        if not found and exists (select from grns.tasks t where t.id = found_one.task_id) then  -- it is locked: later
+            kept := kept || (found_one.task_id || ' ' || found_one.step);
+            update grns.event_waits w set behind = found_one.seq - 1
+            where w.task_id = found_one.task_id and w.step = found_one.step;
+            continue;
+        end if;
+        signal := md5(found_one.message_id::text || found_one.step)::uuid;
+        if task.id is not null and task.finished_at is null
+            and not exists (select from grns.signals s where s.task_id = task.id and s.id = signal)
+        then
+            perform grns.deliver_signal(task, signal, 'event ' || found_one.step, found_one.event, null, true);
+            sent := sent + 1;
+        end if;
+        delete from grns.event_waits w where w.task_id = found_one.task_id and w.step = found_one.step;
+    end loop;
+    update grns.event_waits w set behind = last
+    where w.behind < last and (w.task_id || ' ' || w.step) <> all(kept);
+    delete from grns.event_waits w using grns.tasks t where t.id = w.task_id and t.finished_at is not null;
+    has_more := last < settled;
+end
+$$;

@@ -24,6 +24,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('progress', 'select, insert, update'),
     ('signals', 'select, insert, update (taken_by), delete'),
     ('signal_waits', 'select, insert, update (name, step, until), delete'),
+    ('event_waits', 'select, insert, delete'),
     ('unique_keys', 'select, insert, update'),
     ('task_pauses', 'select, insert, update, delete'),
     ('pauses', 'select, insert, update, delete'),
