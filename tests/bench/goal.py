@@ -19,6 +19,7 @@ from tests.bench.figure import (
     said,
 )
 from tests.bench.idle import ROLES
+from tests.bench.output import STREAMS
 from tests.bench.size import Sizes
 
 
@@ -113,6 +114,11 @@ def _latency(sizes: Sizes) -> list[Goal]:
                 ("a recorded step, over a bare commit", "step.over_commit", 0.3),
                 ("end → start of a task that needs it, p50", "hop.p50", 8),
                 ("end → start of a task that needs it, p99", "hop.p99", 25),
+                (
+                    f"a chunk of output, from its handler to a reader, {STREAMS} streams, p95",
+                    "output.p95",
+                    200,
+                ),
                 (f"fan-out of {sizes.children:,} tasks, and back", "fan_out.time", 5000),
             )
         ),

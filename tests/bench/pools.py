@@ -47,6 +47,14 @@ async def steps(task: grns.Context, payload: dict[str, Any]) -> list[float]:
     return seconds
 
 
+@pool.task("teller")
+async def teller(task: grns.Context, payload: dict[str, Any]) -> None:
+    """Stream the time again and again."""
+    for _ in range(payload["chunks"]):
+        task.stream(f"{time.time()} ")
+        await asyncio.sleep(payload["pause"])
+
+
 async def _nothing() -> None:
     """Return nothing."""
 

@@ -182,7 +182,7 @@ async def test_steps(fleet: Fleet, database: Database, broker: LocalNats, tmp_pa
     async with database.connection() as connection:
         await connection.execute("create table bookings (number integer)")
     fleet.start("server")
-    for pool in ("research:pool", "bookings:pool", "travel:pool", "offers:pool"):
+    for pool in ("research:pool", "bookings:pool", "travel:pool", "offers:pool", "audit:pool"):
         fleet.start("worker", "start", pool, PYTHONPATH=str(tmp_path))
     async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
         topic = {"question": "why", "pause_seconds": 3}
@@ -197,7 +197,9 @@ async def test_steps(fleet: Fleet, database: Database, broker: LocalNats, tmp_pa
         trip = await client.submit("book_trip", {"name": "bob"}, pool="travel")
         assert await trip.signal("approved", {"by": "ann"}) in ("kept", "woken")
         assert await trip.result(timeout=LIMIT_SECONDS) == "booked for bob, approved by ann"
+        report = await client.submit("report_import", {"task_type": "order"}, pool="audit")
         order = await client.submit("order", {"number": 7}, pool="bookings")
+        assert await report.result(timeout=LIMIT_SECONDS) == f"{order.id} has succeeded"
         assert await order.result(timeout=LIMIT_SECONDS) == 7
 
 

@@ -149,6 +149,13 @@ def _signal(seen: TaskSnapshot) -> Cause:
     if (step := _step(seen) or "").startswith("ask "):
         hint = "grns task question list  (and: grns task question answer QUESTION_ID)"
         return Cause("signal", f"waiting for a person, in its step {step!r}{at_latest(seen)}", (hint,))
+    if step.startswith("event "):
+        kind = step.removeprefix("event ").partition("#")[0]
+        return Cause(
+            "signal",
+            f"waiting for the event {kind}{at_latest(seen)}",
+            (f"grns events tail --kind {kind} --since 1h",),
+        )
     name = step.removeprefix("signal ").partition("#")[0] or "NAME"
     hint = f"grns task signal {seen.task.id} {name}  (to send it now)"
     return Cause("signal", f"waiting for the signal {name}{at_latest(seen)}", (hint,))

@@ -109,6 +109,8 @@ def _suspended(row: Row, step: str) -> str:
         return f"waits for its tasks, in the step {step!r}"
     if row["payload"].get("waits_for") == "signal" and step.startswith("ask "):
         return f"waits for a person, in the step {step!r}"
+    if row["payload"].get("waits_for") == "signal" and step.startswith("event "):
+        return f"waits for an event, in the step {step!r}"
     if row["payload"].get("waits_for") == "signal":
         return f"waits for a signal, in the step {step!r}"
     return f"sleeps until {_moment(row, 'next_attempt_at')}, in the step {step!r}"
