@@ -36,8 +36,8 @@ class AgentTask(WaitMethods, PersonMethods):
     `result`; failed if the block raises (`Retry`, `Snooze` and `Fail` work as in a handler); released if
     the block is cancelled, which happens when the lease expires or the task is cancelled.
 
-    `stream`, `step`, `sleep`, `sleep_until`, `wait_for_signal`, `wait_for_event`, `ask_person` and `approve` are
-    those of a handler's context: a wait ends the block, and the task is claimed again when it is over.
+    `stream`, `step`, `sleep`, `sleep_until`, `wait_for_signal`, `wait_for_event`, `ask_person` and `approve`
+    are those of a handler's context: a wait ends the block, and the task is claimed again when it is over.
 
     `last_checkpoint` is what an earlier attempt has kept. `is_overdue` is true once the attempt takes longer
     than its submission expected: report progress, or it is ended.

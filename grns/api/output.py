@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import Header, Query
@@ -116,18 +117,19 @@ async def _lines(
     events = context.outputs.events(
         task_id, workspace=request_context.workspace, after=after, silence_seconds=_LOOK_SECONDS
     )
-    async for event in events:
-        if ended.is_set():
-            yield KEY_ENDED
-        if ended.is_set() or context.stopping.is_set() or time.monotonic() > ends_at:
-            return
-        if event.event != "silence":
-            yield _line(event)
-        elif time.monotonic() > told_at + _SILENCE_SECONDS:
-            yield b": nothing new\n\n"
-        else:
-            continue
-        told_at = time.monotonic()
+    async with aclosing(events):
+        async for event in events:
+            if ended.is_set():
+                yield KEY_ENDED
+            if ended.is_set() or context.stopping.is_set() or time.monotonic() > ends_at:
+                return
+            if event.event != "silence":
+                yield _line(event)
+            elif time.monotonic() > told_at + _SILENCE_SECONDS:
+                yield b": nothing new\n\n"
+            else:
+                continue
+            told_at = time.monotonic()
 
 
 def _line(event: OutputEvent) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -133,7 +133,7 @@ class TaskHandle(Generic[ResultT]):
         """Return the first thousand steps that its attempts have recorded: see `Client.steps`."""
         return (await self._client.steps(self.id)).rows
 
-    def stream(self, *, after: str | None = None) -> AsyncIterator[OutputEvent]:
+    def stream(self, *, after: str | None = None) -> AsyncGenerator[OutputEvent, None]:
         """Watch what the task streams, until it ends: see `Client.stream`."""
         return self._client.stream(self.id, after=after)
 

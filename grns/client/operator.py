@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -87,7 +87,7 @@ class OperatorMethods:
             after=after,
         )
 
-    def stream(self, task_id: str, *, after: str | None = None) -> AsyncIterator[OutputEvent]:
+    def stream(self, task_id: str, *, after: str | None = None) -> AsyncGenerator[OutputEvent, None]:
         """Watch what a task streams, from its beginning, until the task ends.
 
         The broker keeps output for 15 minutes, in memory. Take what comes as text that can be replaced: after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,7 +79,7 @@ class OutputHub:
         workspace: str,
         after: str | None = None,
         silence_seconds: float | None = None,
-    ) -> AsyncIterator[OutputEvent]:
+    ) -> AsyncGenerator[OutputEvent, None]:
         """Yield what happens to a task, from the beginning of its output or after a place, until it ends.
 
         With `silence_seconds`, an event `silence` comes when nothing has happened for so long.

@@ -383,6 +383,21 @@ MUTANTS = (
         "tests/outbox/test_wave_publisher.py::test_a_row_is_done_once_the_broker_has_its_event_and_its_command",
     ),
     Mutant(
+        "an event that is lost while its task is locked", "tests", ("assert 0 == 1",),
+        (Edit(f"{_SCHEMA}/18_steps.sql", "where w.behind < last and (w.task_id || ' ' || w.step) <> all(kept)", "where w.behind < last"),),
+        "tests/worker/test_events.py::test_a_task_that_is_locked_gets_it_later",
+    ),
+    Mutant(
+        "an event that happened before the wait, and is missed", "tests", ("assert 0 == 1",),
+        (Edit("grns/worker/sql/await_event.sql", "select min(e.seq)", "select max(e.seq)"),),
+        "tests/worker/test_events.py::test_what_happened_before_the_wait_counts_from_the_creation_on",
+    ),
+    Mutant(
+        "output of a worker that has lost its task", "tests", ("assert not True",),
+        (Edit("grns/model/output_view.py", "(is_live and chunk.attempt < self.attempt)", "False"),),
+        "tests/model/test_output.py::test_a_worker_that_has_lost_its_task_is_not_heard",
+    ),
+    Mutant(
         "a limit whose rate costs nothing", "tests", ("assert",),
         (Edit("grns/limits/book.py", "self._spend(line, 1)\n            self._served", "self._served"),),
         "tests/limits/test_book.py::test_a_rate_bounds_how_many_begin",

@@ -12,7 +12,7 @@ from typing import Any
 
 import grns
 from tests.chaos.journal import Journal
-from tests.chaos.steps import SIGNAL, STEPS
+from tests.chaos.steps import CLAIMED, SIGNAL, STEPS
 
 pool = grns.Pool(os.environ.get("GRNS_CHAOS_AGENT_TYPE", "worker"))
 _journal: Journal | None = None
@@ -112,6 +112,9 @@ async def stepwise(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any
         if number % 7 == 0:
             approval = await task.approve("pay", title=f"pay {number}?", timeout=4, default=False)
             _note("approval", task, approved=approval.value)
+        if number % 4 == 0:
+            with suppress(grns.WaitTimeoutError):
+                await task.wait_for_event(CLAIMED, {"task_id": task.id}, timeout=20)
         if number % 2:
             child = {"number": number, "seconds": 0.0, "parent": task.id}
             await task.join(await task.fan_out("children", steady, [child, child]), return_exceptions=True)

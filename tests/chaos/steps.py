@@ -15,6 +15,7 @@ from tests.chaos import journal
 
 STEPWISE = "stepwise"
 STEPS = ("one", "two", "three")
+CLAIMED = "evt.task.claimed"  # of itself: every fourth one waits for the first, which has happened
 SIGNAL = "go"  # sent to every fifth one, which waits for it a little
 _STEPS = "select task_id, name, kind, attempt, value::text as value from grns.steps"
 
@@ -28,7 +29,7 @@ _QUESTIONS = (
 )
 _SIGNALS = (
     "select task_id, count(taken_by) as taken from grns.signals"
-    " where name not like 'question %' group by task_id"
+    " where name not like 'question %' and name not like 'event %' group by task_id"
 )
 
 
@@ -40,6 +41,7 @@ class Stepwise:
     spared: set[tuple[str, int]] = field(default_factory=set)
     fan_outs: dict[str, list[str]] = field(default_factory=dict)
     signals: dict[str, int | None] = field(default_factory=dict)
+    events: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
     questions: dict[str, tuple[str, dict[str, Any] | None]] = field(default_factory=dict)
     checkpoints: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -52,7 +54,9 @@ class Stepwise:
                 self.spared.add((row["task_id"], row["attempt"]))
             if row["kind"] == "fan_out":
                 self.fan_outs[row["task_id"]] = json.loads(row["value"])
-            if row["kind"] == "signal" and row["name"] != "ask pay":
+            if row["name"] == f"event {CLAIMED}":
+                self.events[row["task_id"]] = json.loads(row["value"]).get("value")
+            elif row["kind"] == "signal" and row["name"] != "ask pay":
                 self.signals[row["task_id"]] = json.loads(row["value"]).get("value")
         for row in await connection.fetch(_SIGNALS):
             self.taken[row["task_id"]] = row["taken"]
@@ -74,6 +78,9 @@ class Stepwise:
         yield from self._judge_signals(tasks)
         yield from self._judge_questions(directory)
         yield from self._judge_fan_outs(tasks)
+        for task_id, event in self.events.items():
+            if event is not None and (event["task_id"], event["payload"]["attempt"]) != (task_id, 1):
+                yield f"{task_id} waited for its first claim, and got {event}"
 
     def _judge_runs(self, directory: Path) -> Iterator[str]:
         for note in journal.read(directory, "effects-*.jsonl"):

@@ -68,6 +68,12 @@ def test_a_later_attempt_that_says_nothing_resets_too() -> None:
     assert shown(first + read(view, reader)) == "" == shown(read(view))
 
 
+def test_a_worker_that_has_lost_its_task_is_not_heard() -> None:
+    view = viewed(text(1, 1), attempt=2)
+    assert not view.add(text(1, 2), is_live=True)
+    assert shown(read(view)) == ""
+
+
 def test_what_was_said_before_a_wait_stays_also_if_a_later_attempt_fails() -> None:
     chunks = [text(1, 1), text(1, 2, SUSPENDED), text(2, 1), text(3, 1)]
     view, reader, events = OutputView(), OutputReader(), list[OutputEvent]()
