@@ -1,5 +1,5 @@
 """`make model`: every interleaving of two tasks, two workers, two attempts and two faults, of a relay, of
-a follower, and of an admitter.
+a follower, of an admitter, and of a task with a step and a wait.
 
 Attempts succeed or ask for a retry; faults are crashes, lost acks, redeliveries, leases that run out and the
 broker's loss. Faults of the relay are refusals, lost answers, late arrivals and crashes; those of the
@@ -21,7 +21,15 @@ from tests.interleavings.explore import Exploration, Model, State, explore
 from tests.interleavings.follower import FollowerRules, begin_follower, begin_join, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.row import Violation
-from tests.interleavings.variants import ADMITTER_VARIANTS, FOLLOWER_VARIANTS, RELAY_VARIANTS, VARIANTS, find
+from tests.interleavings.variants import (
+    ADMITTER_VARIANTS,
+    FOLLOWER_VARIANTS,
+    RELAY_VARIANTS,
+    VARIANTS,
+    WAIT_VARIANTS,
+    find,
+)
+from tests.interleavings.waits import WaitRules, begin_waits, waits_model
 from tests.interleavings.world import Rules, begin, model
 
 _WORLDS = "{task.description}: {task.completed:,} worlds, {task.fields[steps]:,} steps"
@@ -51,6 +59,9 @@ def main() -> int:
             )
             admission = begin_admitter(count, retries=retries, cancels=0, locks=locks, faults=1)
             _explore(console, title, admission, admitter_model(AdmitterRules()))
+        for sends, faults, timers in ((3, 3, 1), (2, 3, 0)):
+            title = f"a task with a step that waits for {sends} signals, {timers} time limit, {faults} faults"
+            _explore(console, title, begin_waits(sends, faults, timers), waits_model(WaitRules()))
     except Violation as error:
         console.print(f"violated: {error}", markup=False)
         return 1
@@ -76,7 +87,7 @@ def _explore(console: Console, title: str, start: State, rules: Model[State]) ->
 
 def _show_variants(console: Console) -> int:
     table = Table("built wrongly", "steps", "what the model finds")
-    names = VARIANTS | RELAY_VARIANTS | FOLLOWER_VARIANTS | ADMITTER_VARIANTS
+    names = VARIANTS | RELAY_VARIANTS | FOLLOWER_VARIANTS | ADMITTER_VARIANTS | WAIT_VARIANTS
     found = {variant: find(variant) for variant in names}
     for variant, way in found.items():
         table.add_row(names[variant], str(len(way) - 2), "\n".join(way[:-1]) if way else "NOTHING")

@@ -12,7 +12,15 @@ from tests.interleavings.explore import explore
 from tests.interleavings.follower import FollowerRules, begin_follower, begin_join, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
 from tests.interleavings.row import Violation, claim, finish, reap, submit
-from tests.interleavings.variants import ADMITTER_VARIANTS, FOLLOWER_VARIANTS, RELAY_VARIANTS, VARIANTS, find
+from tests.interleavings.variants import (
+    ADMITTER_VARIANTS,
+    FOLLOWER_VARIANTS,
+    RELAY_VARIANTS,
+    VARIANTS,
+    WAIT_VARIANTS,
+    find,
+)
+from tests.interleavings.waits import WaitRules, begin_waits, waits_model
 from tests.interleavings.world import Rules, begin, model
 
 
@@ -61,6 +69,15 @@ def test_one_task_of_a_key_is_queued_or_running(retries: int, cancels: int, lock
     assert seen.ends > 2
 
 
+@pytest.mark.parametrize(("sends", "faults", "timers"), [(2, 2, 1), (1, 2, 0)])
+def test_a_task_that_waits_for_a_signal_ends_and_no_recorded_step_runs_again(
+    sends: int, faults: int, timers: int
+) -> None:
+    seen = explore(begin_waits(sends, faults, timers), waits_model(WaitRules()))
+    assert seen.worlds > 300
+    assert seen.ends > 2
+
+
 @pytest.mark.parametrize(
     ("variant", "violated", "at_most"),
     [
@@ -90,6 +107,11 @@ def test_one_task_of_a_key_is_queued_or_running(retries: int, cancels: int, lock
         ("counts_queued", "two of a key are queued or running", 8),
         ("keeps_left", "not all is done", 15),
         ("retries_wait", "two of a key are queued or running", 14),
+        ("knows_steps", "attempt 2 runs a step that attempt 1 has recorded", 6),
+        ("takes_and_notes", "not all is done", 12),
+        ("looks_again", "not all is done", 7),
+        ("fences_steps", "attempt 1 records a step while attempt 2 runs", 5),
+        ("fences_waits", "attempt 1 lets the task wait while attempt 2 runs", 7),
     ],
 )
 def test_what_is_built_wrongly_is_found_by_the_shortest_way(
@@ -98,13 +120,14 @@ def test_what_is_built_wrongly_is_found_by_the_shortest_way(
     said, *steps, state = find(variant)
     assert violated in said
     assert 0 < len(steps) <= at_most
-    assert state.strip().startswith(("World(", "Relay(", "Followed(", "Admission("))
+    assert state.strip().startswith(("World(", "Relay(", "Followed(", "Admission(", "Waiting("))
 
 
 def test_each_rule_has_its_variant() -> None:
-    kinds = Rules, RelayRules, FollowerRules, AdmitterRules
+    kinds = Rules, RelayRules, FollowerRules, AdmitterRules, WaitRules
     rules = {rule.name for kind in kinds for rule in dataclasses.fields(kind)}
-    assert rules - {"has_hints"} == {*VARIANTS, *RELAY_VARIANTS, *FOLLOWER_VARIANTS, *ADMITTER_VARIANTS}
+    variants = VARIANTS | RELAY_VARIANTS | FOLLOWER_VARIANTS | ADMITTER_VARIANTS | WAIT_VARIANTS
+    assert rules - {"has_hints"} == variants.keys()
 
 
 def test_what_is_not_in_the_table_cannot_be_done() -> None:

@@ -8,6 +8,7 @@ from tests.interleavings import explore as exploration
 from tests.interleavings.admitter import AdmitterRules, admitter_model, begin_admitter
 from tests.interleavings.follower import Followed, FollowerRules, begin_follower, begin_join, follower_model
 from tests.interleavings.relay import RelayRules, begin_relay, relay_model
+from tests.interleavings.waits import WaitRules, begin_waits, waits_model
 from tests.interleavings.world import Rules, begin, model
 
 # By the name of the rule that is broken.
@@ -45,6 +46,13 @@ ADMITTER_VARIANTS = {
     "keeps_left": "an admitter that forgets a task that was locked",
     "retries_wait": "a retry that is queued without the admitter",
 }
+WAIT_VARIANTS = {
+    "knows_steps": "an attempt that does not look for recorded steps",
+    "takes_and_notes": "a signal that is taken before it is recorded",
+    "looks_again": "a task that begins to wait though its signal has come meanwhile",
+    "fences_steps": "a worker that has lost its task, and records a step",
+    "fences_waits": "a worker that has lost its task, and lets it wait",
+}
 # Before what is read again says something else than the row.
 _REDRIVEN = (
     "task 1 is written as failed", "task 1 is committed as failed", "task 1 is redriven",
@@ -60,6 +68,9 @@ def find(variant: str) -> list[str]:
     if variant in ADMITTER_VARIANTS:
         start = begin_admitter(2, retries=1, cancels=0, locks=1, faults=1)
         return exploration.find(start, admitter_model(AdmitterRules(**{variant: False})))
+    if variant in WAIT_VARIANTS:
+        start = begin_waits(sends=1, faults=1, timers=0)
+        return exploration.find(start, waits_model(WaitRules(**{variant: False})))
     if variant in RELAY_VARIANTS:
         return exploration.find(begin_relay((0, 1, 0), faults=2), relay_model(RelayRules(**{variant: False})))
     world = begin(tasks=1, workers=1, attempts=2, faults=2)
