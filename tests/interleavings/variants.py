@@ -69,8 +69,8 @@ def find(variant: str) -> list[str]:
         start = begin_admitter(2, retries=1, cancels=0, locks=1, faults=1)
         return exploration.find(start, admitter_model(AdmitterRules(**{variant: False})))
     if variant in WAIT_VARIANTS:
-        start = begin_waits(sends=1, faults=1, timers=0)
-        return exploration.find(start, waits_model(WaitRules(**{variant: False})))
+        waits = begin_waits(sends=1, faults=1, timers=0)
+        return exploration.find(waits, waits_model(WaitRules(**{variant: False})))
     if variant in RELAY_VARIANTS:
         return exploration.find(begin_relay((0, 1, 0), faults=2), relay_model(RelayRules(**{variant: False})))
     world = begin(tasks=1, workers=1, attempts=2, faults=2)
