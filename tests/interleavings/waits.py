@@ -1,8 +1,8 @@
 """A model of a handler with a step and a wait for a signal; its rules are those of `18_steps.sql`.
 
 The handler records a step, takes a signal, and ends. While there is no signal it suspends: the attempt ends,
-and the task waits until a signal is sent or its time is over. Workers die, and leases run out under workers that
-go on.
+and the task waits until a signal is sent or its time is over. Workers die, and leases run out under workers
+that go on.
 """
 
 from __future__ import annotations
