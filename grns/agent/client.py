@@ -228,6 +228,8 @@ class AgentClient:
             said["question"]["to"] = asked["asked_of"]
             if asked["kind"] == "question":
                 said["question"]["form"] = asked["form"]
+        elif suspension.signal == f"event {suspension.step}":
+            said["event"] = True
         else:
             said["signal"] = suspension.signal
         return await self._end(task, "suspend", {k: v for k, v in said.items() if v is not None})

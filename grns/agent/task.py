@@ -145,7 +145,7 @@ class AgentTask(WaitMethods, PersonMethods):
         client = self._client
         if self._attempt_steps is not None and self._attempt_steps.is_running:
             await self._attempt_steps.close(lambda: self.ended is not None)
-        self._output.close(is_suspended=isinstance(error, Suspended))
+        self._output.end(is_suspended=isinstance(error, Suspended))
         await self._publisher.close()
         if self.ended == "lost":
             self.status = "lost"

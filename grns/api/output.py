@@ -21,7 +21,7 @@ from grns.api.route import router
 from grns.api.stream import EVENT_STREAM, KEY_ENDED, RETRY, opened
 from grns.api.task import TaskId, one
 from grns.errors import InvalidInputError
-from grns.model.output import LONGEST_TEXT, kind_of, value_of
+from grns.model.output import ENDED, LONGEST_TEXT, SUSPENDED, kind_of, value_of
 from grns.model.output_view import OutputEvent, place_of
 
 routes = router("tasks")
@@ -44,12 +44,14 @@ class OutputChunk(Body):
 class OutputRequest(TokenRequest):
     """Stream chunks, the first of which has the number `first` within its attempt; they are numbered from 1.
 
-    With `is_suspended`, the task is about to wait: its next attempt goes on behind these chunks.
+    With `is_suspended`, the task is about to wait: its next attempt goes on behind these chunks. With
+    `has_ended`, the attempt streams no more.
     """
 
     first: Annotated[int, Field(ge=1, le=2**53, strict=True)]
     chunks: Annotated[list[OutputChunk], Field(max_length=100)]
     is_suspended: Annotated[bool, Field(strict=True)] = False
+    has_ended: Annotated[bool, Field(strict=True)] = False
 
 
 class OutputResponse(BaseModel):
@@ -97,13 +99,14 @@ async def stream_claim(
     """Stream chunks of a claimed task to those who watch it. Nothing stores them: some may be lost."""
     token = await verified(request_context, body)
     chunks = [(kind_of(chunk.kind, chunk.data), chunk.data) for chunk in body.chunks]
+    mark = SUSPENDED if body.is_suspended else ENDED if body.has_ended else None
     for _, data in chunks:
         if not isinstance(data, str):
             value_of(data)
         elif len(data) > LONGEST_TEXT:
             raise InvalidInputError("bad_stream", f"a chunk of text has at most {LONGEST_TEXT:,} characters")
     sent = await request_context.context.agent_outputs.send(
-        request_context.reading_attempt, token, body.first, chunks, is_suspended=body.is_suspended
+        request_context.reading_attempt, token, body.first, chunks, mark=mark
     )
     return Answer({"sent": sent})
 

@@ -12,7 +12,7 @@ from grns.errors import LeaseLostError
 from grns.gateway.attempts import OpenDatabase
 from grns.model import output
 from grns.model.claim_token import ClaimToken
-from grns.model.output import SUSPENDED, Chunk
+from grns.model.output import Chunk
 from grns.nats import JetStream
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import OutputDropped
@@ -36,11 +36,11 @@ class HttpOutputs:
         first: int,
         chunks: Sequence[tuple[str, Any]],
         *,
-        is_suspended: bool,
+        mark: str | None,
     ) -> int:
-        """Send chunks, as kinds and data, and return how many were sent. Raises LeaseLostError."""
+        """Send chunks, as kinds and data, and a mark; return how many were sent. Raises LeaseLostError."""
         await self._check(open_database, token)
-        marks = [(SUSPENDED, None)] if is_suspended else []
+        marks = [] if mark is None else [(mark, None)]
         subject, sent = output.subject_of(token.task_id, token.workspace), 0
         for number, (kind, data) in enumerate([*chunks, *marks], start=first):
             sent += self._transport.send(subject, output.encode(Chunk(token.attempt, number, kind, data)))

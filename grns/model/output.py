@@ -2,6 +2,7 @@
 
 Chunks of one attempt are numbered from 1, so a reader sees what is missing. What an attempt has streamed is
 void once a later attempt begins, unless the earlier one has ended with `SUSPENDED`: then its handler goes on.
+An attempt that has streamed says at its end that it streams no more.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from grns.model import subjects
 from grns.model.json import Limits, dumps, jsonable
 
 TEXT, JSON = "text", "json"
-# No handler can name this kind: the attempt ends here, and the next one goes on behind it.
-SUSPENDED = "grns.suspended"
+# No handler can name these kinds: the attempt streams no more, and the next one goes on behind it, or anew.
+SUSPENDED, ENDED = "grns.suspended", "grns.ended"
+MARKS = frozenset({SUSPENDED, ENDED})
 LONGEST_TEXT = 16_384  # characters of one chunk
 CHUNK_LIMITS = Limits(document_bytes=65_536)
 _MOST = 2**53
@@ -51,6 +53,11 @@ def kind_of(kind: object, value: object) -> str:
     return kind
 
 
+def text_of(text: str) -> str:
+    """Return text that JSON can carry: without halves of characters and U+0000, which become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd")
+
+
 def value_of(value: object) -> str:
     """Return a value as JSON text. Raises InvalidInputError if it cannot be, or is larger than 64 KiB."""
     return dumps(jsonable(value), CHUNK_LIMITS)
@@ -70,5 +77,5 @@ def read(body: bytes) -> Chunk | None:
     except (orjson.JSONDecodeError, TypeError, KeyError):
         return None
     are_numbers = all(type(one) is int and 1 <= one <= _MOST for one in (attempt, number))
-    is_kind = isinstance(kind, str) and (kind == SUSPENDED or _KIND.fullmatch(kind) is not None)
+    is_kind = isinstance(kind, str) and (kind in MARKS or _KIND.fullmatch(kind) is not None)
     return Chunk(attempt, number, kind, data) if are_numbers and is_kind else None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from grns.model.output import SUSPENDED, Chunk
+from grns.model.output import MARKS, SUSPENDED, Chunk
 from grns.model.task import TERMINAL, TaskStatus
 
-MOST_CHUNKS, _MOST_SIZE = 4096, 4 * 1024 * 1024
+MOST_CHUNKS, MOST_BYTES = 4096, 4 * 1024 * 1024
+_AT_ONCE = 100
 Place = tuple[int, int]  # attempt and number
 _START: Place = (0, 0)
 
@@ -27,7 +29,7 @@ class OutputEvent:
         kind: of a chunk: `text`, `json`, or what the handler calls it.
         data: of a chunk: text, or a JSON value.
         status: of `state` and `end`: status of the task; `deleted` if it was deleted meanwhile.
-        lost: how many chunks are missing here.
+        lost: how many chunks are missing here; None if that is unknown, as at the end of a killed worker's.
     """
 
     event: str
@@ -55,38 +57,58 @@ class OutputView:
         """Whether nothing more comes; with a status of None, the task does not exist."""
         self._places: list[Place] = []
         self._chunks: list[Chunk] = []
+        self._sizes: list[int] = []
         self._size = 0
         self._last = _START
 
-    def follows(self, chunk: Chunk) -> bool:
-        """Return whether no chunk is missing before this one."""
-        attempt, number = self._last
-        return number + 1 == chunk.number if attempt == chunk.attempt else chunk.number == 1
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the last attempt that has streamed has said that it streams no more."""
+        return not self._chunks or self._chunks[-1].kind in MARKS
 
-    def add(self, chunk: Chunk, *, is_live: bool) -> bool:
-        """Take a chunk in; return whether it is news. A live one of an attempt that is over is none."""
+    def follows(self, chunk: Chunk) -> bool:
+        """Return whether nothing is missing before this chunk."""
+        attempt, number = self._last
+        if attempt == chunk.attempt:
+            return number + 1 == chunk.number
+        return chunk.number == 1 and self.is_complete
+
+    def add(self, chunk: Chunk, size: int, *, is_live: bool) -> bool:
+        """Take a chunk of some bytes in; return whether it is news. A live one of an old attempt is none."""
         place = (chunk.attempt, chunk.number)
-        is_over = self._last[0] == chunk.attempt and bool(self._chunks) and self._chunks[-1].kind == SUSPENDED
-        if place <= self._last or is_over or (is_live and chunk.attempt < self.attempt):
+        is_closed = self._last[0] == chunk.attempt and bool(self._chunks) and self.is_complete
+        if place <= self._last or is_closed or (is_live and chunk.attempt < self.attempt):
             return False
         if chunk.attempt > self._last[0]:
             self._forget_failed()
         self._last = place
         self._places.append(place)
         self._chunks.append(chunk)
-        self._size += _size_of(chunk)
-        while len(self._chunks) > MOST_CHUNKS or self._size > _MOST_SIZE:
-            self._size -= _size_of(self._chunks.pop(0))
-            del self._places[0]
+        self._sizes.append(size)
+        self._size += size
+        excess = 0
+        while len(self._chunks) - excess > MOST_CHUNKS or self._size > MOST_BYTES:
+            self._size -= self._sizes[excess]
+            excess += 1
+        del self._chunks[:excess], self._places[:excess], self._sizes[:excess]
         self.attempt = max(self.attempt, chunk.attempt)
         return True
+
+    def rebuild(self, stored: Iterable[tuple[Chunk, int]]) -> None:
+        """Begin again with what the broker has stored, unless that is less than what is known."""
+        fresh = OutputView()
+        for chunk, size in stored:
+            fresh.add(chunk, size, is_live=False)
+        if fresh._last >= self._last:
+            self._places, self._chunks = fresh._places, fresh._chunks
+            self._sizes, self._size, self._last = fresh._sizes, fresh._size, fresh._last
+        self.note(self.status, max(self.attempt, fresh.attempt))
 
     def note(self, status: TaskStatus | None, attempt: int) -> bool:
         """Note what Postgres says, None if the task is gone; return whether it is news."""
         is_news = (status, attempt) != (self.status, self.attempt)
         self.status = status
-        if attempt > self.attempt:
-            self.attempt = attempt
+        self.attempt = max(self.attempt, attempt)
         if self._last[0] < attempt:
             self._forget_failed()
         return is_news
@@ -101,32 +123,36 @@ class OutputView:
         return place == _START or place[0] == self.attempt or any(one[0] == place[0] for one in self._places)
 
     def behind(self, place: Place) -> list[Chunk]:
-        """Return the chunks behind a place."""
-        return self._chunks[bisect_right(self._places, place) :]
+        """Return the next chunks behind a place."""
+        first = bisect_right(self._places, place)
+        return self._chunks[first : first + _AT_ONCE]
 
     def _forget_failed(self) -> None:
         """Drop what the last attempt has streamed, unless it was suspended: the next one begins there."""
         kept = len(self._chunks)
         while kept and self._chunks[kept - 1].kind != SUSPENDED:
             kept -= 1
-        self._size -= sum(map(_size_of, self._chunks[kept:]))
-        del self._chunks[kept:], self._places[kept:]
+        self._size -= sum(self._sizes[kept:])
+        del self._chunks[kept:], self._places[kept:], self._sizes[kept:]
 
 
 class OutputReader:
-    """How far one reader of a task has come: a place, so that a slow one costs no memory."""
+    """How far one reader of a task has come: a place, so that a slow one costs little memory."""
 
     def __init__(self, seen: Place = _START) -> None:
         self._seen = seen
         self._told: tuple[int, TaskStatus | None] | None = None
 
     def take(self, view: OutputView, *, is_loading: bool) -> list[OutputEvent]:
-        """Return what is new; only the state while older chunks are still read. The last one is `end`."""
+        """Return what is new, a part at a time; only the state while older chunks are still read.
+
+        The last one is `end`.
+        """
         found: list[OutputEvent] = []
         if view.status is None and not view.has_ended:
             return found
         state = (view.attempt, view.status)
-        if state != self._told and not view.has_ended:
+        if state != self._told and (self._told is None or not view.has_ended) and view.status is not None:
             self._told = state
             found.append(OutputEvent("state", view.attempt, status=view.status))
         if is_loading and not view.has_ended:
@@ -139,15 +165,13 @@ class OutputReader:
             if chunk.number > expected:
                 found.append(OutputEvent("gap", chunk.attempt, lost=chunk.number - expected))
             self._seen = (chunk.attempt, chunk.number)
-            if chunk.kind != SUSPENDED:
+            if chunk.kind not in MARKS:
                 found.append(OutputEvent("chunk", *self._seen, chunk.kind, chunk.data))
-        if view.has_ended:
+        if view.has_ended and not view.behind(self._seen):
+            if not view.is_complete:
+                found.append(OutputEvent("gap", view.attempt))
             found.append(OutputEvent("end", view.attempt, status=view.status or "deleted"))
         return found
-
-
-def _size_of(chunk: Chunk) -> int:
-    return len(chunk.data) if isinstance(chunk.data, str) else 100
 
 
 def place_of(text: str) -> Place | None:

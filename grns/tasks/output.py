@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
@@ -12,15 +13,32 @@ from typing import Any
 from grns.errors import InvalidInputError, NotFoundError, UnavailableError
 from grns.model import output
 from grns.model.output import Chunk
-from grns.model.output_view import MOST_CHUNKS, OutputEvent, OutputReader, OutputView, place_of
-from grns.model.task import TaskStatus
+from grns.model.output_view import MOST_BYTES, MOST_CHUNKS, OutputEvent, OutputReader, OutputView, place_of
+from grns.model.task import TERMINAL, TaskStatus
 from grns.nats import JetStream
 from grns.postgres.database import Database, Session
 
 _LOOK_SECONDS = 0.5
 _AWAY_SECONDS = 1.0
+_READ_SECONDS = 1.0  # between two looks at what is stored
+_PATIENCE_SECONDS = 1.0  # for the mark at the end of a task
 
 _Key = tuple[str, str]
+
+
+class _Waiting:
+    """Chunks that wait until older ones are read; the oldest are dropped where they are too many."""
+
+    def __init__(self) -> None:
+        self.chunks: deque[tuple[Chunk, int]] = deque(maxlen=MOST_CHUNKS)
+        self._size = 0
+
+    def add(self, chunk: Chunk, size: int) -> None:
+        """Keep one."""
+        self.chunks.append((chunk, size))
+        self._size += size
+        while self._size > MOST_BYTES and self.chunks:
+            self._size -= self.chunks.popleft()[1]
 
 
 @dataclass(slots=True, eq=False)
@@ -32,10 +50,13 @@ class _Watch:
     view: OutputView = field(default_factory=OutputView)
     readers: int = 0
     was_there: bool = False
+    is_closed: bool = False
+    is_changing: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    # Chunks that wait until what the broker has stored is read; None: they are taken in as they come.
-    waiting: deque[Chunk] | None = field(default_factory=lambda: deque(maxlen=MOST_CHUNKS))
+    # What waits until what the broker has stored is read; None: chunks are taken in as they come.
+    waiting: _Waiting | None = field(default_factory=_Waiting)
     wants_stored: asyncio.Event = field(default_factory=asyncio.Event)
+    read_at: float = float("-inf")
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def notify(self) -> None:
@@ -46,14 +67,15 @@ class _Watch:
     def receive(self, body: bytes) -> None:
         """Take a message in, which any program may have sent."""
         chunk = output.read(body)
-        if chunk is None:
+        if chunk is None or chunk.attempt < self.view.attempt:
             return
-        if self.waiting is None and not self.view.follows(chunk) and chunk.attempt >= self.view.attempt:
-            self.waiting = deque(maxlen=MOST_CHUNKS)  # the broker may have what is missing
+        is_due = time.monotonic() > self.read_at + _READ_SECONDS
+        if self.waiting is None and is_due and not self.view.follows(chunk):
+            self.waiting = _Waiting()  # the broker may have what is missing
             self.wants_stored.set()
         if self.waiting is not None:
-            self.waiting.append(chunk)
-        elif self.view.add(chunk, is_live=True):
+            self.waiting.add(chunk, len(body))
+        elif self.view.add(chunk, len(body), is_live=True):
             self.notify()
 
 
@@ -95,19 +117,27 @@ class OutputHub:
         try:
             while True:
                 changed = watch.changed
-                for one in reader.take(watch.view, is_loading=watch.waiting is not None):
+                news = reader.take(watch.view, is_loading=watch.waiting is not None)
+                for one in news:
                     if one.event == "end" and watch.view.status is None and not watch.was_there:
                         raise NotFoundError(f"there is no task {task_id} in workspace {workspace}")
                     yield one
                     if one.event == "end":
                         return
+                if watch.is_closed:
+                    return
+                if any(one.event in ("chunk", "gap") for one in news):
+                    continue  # there may be more
                 if not await _wait(changed, silence_seconds):
                     yield OutputEvent("silence", watch.view.attempt)
         finally:
             self._end(watch)
 
     async def close(self) -> None:
-        """End all watches."""
+        """End all watches: their readers end without `end`."""
+        for watch in self._watches.values():
+            watch.is_closed = True
+            watch.notify()
         for one in self._tasks:
             one.cancel()
         if self._tasks:
@@ -159,7 +189,7 @@ class OutputHub:
     async def _read_stored(self, watch: _Watch) -> None:
         async with watch.reading:
             watch.wants_stored.clear()
-            watch.waiting = watch.waiting or deque(maxlen=MOST_CHUNKS)
+            watch.waiting = watch.waiting or _Waiting()
             subject, stored = output.subject_of(watch.task_id, watch.workspace), list[bytes]()
             try:
                 stored = await self._transport.stored_output(subject)
@@ -167,12 +197,12 @@ class OutputHub:
                 await self._transport.provision_outputs()
             except UnavailableError:
                 pass  # there is a gap, then
-            for chunk in filter(None, map(output.read, stored)):
-                watch.view.add(chunk, is_live=False)
-            watch.view.note(watch.view.status, watch.view.attempt)  # that of failed attempts is void
+            found = ((output.read(body), len(body)) for body in stored)
+            watch.view.rebuild((chunk, size) for chunk, size in found if chunk is not None)
+            watch.read_at = time.monotonic()
             waiting, watch.waiting = watch.waiting, None
-            for chunk in waiting:
-                watch.view.add(chunk, is_live=True)
+            for chunk, size in waiting.chunks:
+                watch.view.add(chunk, size, is_live=True)
             watch.notify()
 
     async def _look(self) -> None:
@@ -190,24 +220,34 @@ class OutputHub:
             found = {(row["workspace"], row["id"]): row for row in rows}
             for watch in watches:
                 row = found.get((watch.workspace, watch.task_id))
+                watch.was_there |= row is not None
                 status = None if row is None else TaskStatus(row["status"])
                 attempt = watch.view.attempt if row is None else row["attempt"]
-                watch.was_there |= row is not None
-                if watch.view.note(status, attempt):
-                    watch.notify()
-                if status is None or watch.view.is_terminal:
-                    await self._finish(watch)
+                if not watch.is_changing and not watch.view.has_ended:
+                    watch.is_changing = True
+                    self._spawn(self._change(watch, status, attempt))
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._look_now.wait()
 
-    async def _finish(self, watch: _Watch) -> None:
-        """End a watch once all that the broker has stored is read."""
-        if watch.view.status is not None:
+    async def _change(self, watch: _Watch, status: TaskStatus | None, attempt: int) -> None:
+        """Note what Postgres says of a task; what was streamed before is read first."""
+        has_ended = status is None or status in TERMINAL
+        if attempt > watch.view.attempt and not watch.view.is_complete:
             await self._read_stored(watch)
-        watch.view.has_ended = True
-        watch.notify()
-        self._forget(watch)
+        if status is not None and has_ended:
+            give_up_at = time.monotonic() + _PATIENCE_SECONDS
+            await self._read_stored(watch)
+            while not watch.view.is_complete and time.monotonic() < give_up_at:
+                await asyncio.sleep(_PATIENCE_SECONDS / 10)  # the last words may still be on their way
+                await self._read_stored(watch)
+        if watch.view.note(status, attempt):
+            watch.notify()
+        watch.is_changing = False
+        if has_ended:
+            watch.view.has_ended = True
+            watch.notify()
+            self._forget(watch)
 
 
 async def _wait(changed: asyncio.Event, seconds: float | None) -> bool:

@@ -318,6 +318,7 @@ class Context(StepMethods, PersonMethods, ReportMethods):
         if self._progress is not None:
             with suppress(GrnsError):  # it is written in time, or the guard of the outcome tells why not
                 await self._progress.flush()
+        self._send_output()
         outcome = Outcome(Verb.SUCCEED, result=dumps(transaction.result, self._result_limits))
         self.finish = Finish(self._claim, outcome, uuid4(), is_unsure=True)
         finished = await finish_in(connection, self.finish)

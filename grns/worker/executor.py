@@ -276,10 +276,11 @@ class Executor(Claimer):
                 outcome, context = await self.handlers.run(claim, lease)
                 running.note(outcome)
             failpoint.reach("worker.handler_ended")
-            context._close_output(is_suspended=outcome.suspension is not None)
+            context._send_output()
             ended_ns = time.time_ns()
             finished = await self._write_outcome(claim, outcome, lease, context)
             failpoint.reach("worker.finished")
+            context._end_output(is_suspended=outcome.suspension is not None and finished.status == "waiting")
             self.spans.finished(claim, finished.status, began_ns=ended_ns)
             self._note_finish(claim, outcome, finished, time.monotonic() - started_at)
             if lease.still_running is not None:

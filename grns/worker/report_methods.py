@@ -120,10 +120,15 @@ class ReportMethods:
         """What was streamed in `grns.testing`, in order."""
         return self._own_output().streamed
 
-    def _close_output(self, *, is_suspended: bool) -> None:
-        """Send what is still to be sent; the attempt has ended."""
+    def _send_output(self) -> None:
+        """Send what has gathered: it is there when the outcome is."""
         if self._output is not None:
-            self._output.close(is_suspended=is_suspended)
+            self._output.send()
+
+    def _end_output(self, *, is_suspended: bool) -> None:
+        """Send that nothing more comes of this attempt."""
+        if self._output is not None:
+            self._output.end(is_suspended=is_suspended)
 
     def _own_output(self) -> AttemptOutput:
         with _MAKING:

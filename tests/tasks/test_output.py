@@ -274,16 +274,19 @@ async def test_a_reader_creates_the_stream(stage: Stage, broker: LocalNats) -> N
 async def test_many_readers_share_one_subscription(stage: Stage) -> None:
     await stage.worker.provision_outputs()
     task = await submit(stage.database)
+    subscriptions = stage.hub._transport._connection._subscriptions
+    before = len(subscriptions)
     reading = [asyncio.create_task(stage.read(task.id)) for _ in range(500)]
     await until(lambda: len(stage.hub._watches) == 1)
     (watch,) = stage.hub._watches.values()
     await until(lambda: watch.readers == 500)
-    before = len(stage.hub._transport._connection._subscriptions)
+    await until(lambda: watch.waiting is None)
+    assert len(subscriptions) == before + 1
     await stage.run(task.id, said("for all"))
     for events in await asyncio.gather(*reading):
         assert text_of(events) == "for all"
     assert not stage.hub._watches
-    await until(lambda: len(stage.hub._transport._connection._subscriptions) == before - 1)
+    await until(lambda: len(subscriptions) == before)
 
 
 async def test_a_task_that_is_over_has_its_end_at_once(stage: Stage) -> None:
@@ -350,3 +353,70 @@ async def test_a_lost_lease_says_no_more(stage: Stage) -> None:
         assert await stage.attempts.run(task.id) == "running"
         await asyncio.sleep(0.3)
     assert not heard
+
+
+async def test_text_that_json_cannot_carry_does_no_harm(stage: Stage) -> None:
+    await stage.worker.provision_outputs()
+    task = await submit(stage.database)
+    assert await stage.run(task.id, said("half \ud83d", "\x00")) == "succeeded"
+    assert text_of(await stage.read(task.id)) == "half \ufffd\ufffd"
+
+
+async def test_what_follows_a_long_text_is_sent_soon(stage: Stage) -> None:
+    await stage.worker.provision_outputs()
+    task = await submit(stage.database)
+
+    async def long_first(ctx: grns.Context) -> None:
+        ctx.stream("x" * 5000)
+        ctx.stream("soon")
+        await until(lambda: text_of(live).endswith("soon"))
+        ctx.stream("y" * 5000)
+        await asyncio.sleep(0.3)
+        assert stage.attempts.output is not None
+        assert not stage.attempts.output._unsent
+
+    async with stage.reading(task.id) as live:
+        assert await stage.run(task.id, long_first) == "succeeded"
+
+
+async def test_what_a_transaction_completes_has_its_last_words(stage: Stage) -> None:
+    await stage.worker.provision_outputs()
+    task = await submit(stage.database)
+
+    async def in_transaction(ctx: grns.Context) -> None:
+        async with ctx.transaction() as tx:
+            ctx.stream("paid")
+            tx.complete(None)
+        await asyncio.sleep(1.5)  # readers see that it has ended, and wait for no more
+
+    async with stage.reading(task.id) as live:
+        assert await stage.run(task.id, in_transaction) == "succeeded"
+    assert text_of(live) == "paid"
+
+
+async def test_readers_end_with_the_hub(stage: Stage) -> None:
+    task = await submit(stage.database)
+    async with stage.reading(task.id):
+        await stage.hub.close()
+
+
+async def test_a_value_that_is_missed_and_stored_is_read(stage: Stage) -> None:
+    """The subscription of a reader may miss messages, as while its connection is renewed: the broker has them."""
+    await stage.worker.provision_outputs()
+    task = await submit(stage.database)
+    subject = output.subject_of(task.id, "default")
+
+    async def missed(ctx: grns.Context) -> None:
+        ctx.stream("one ")
+        await until(lambda: text_of(live) == "one ")
+        (watch,) = stage.hub._watches.values()
+        receive, watch.view.add = watch.view.add, lambda *_, **__: False  # type: ignore[method-assign]
+        stage.worker.send(subject, output.encode(Chunk(1, 2, "text", "two ")))
+        await asyncio.sleep(1.2)
+        watch.view.add = receive  # type: ignore[method-assign]
+        stage.worker.send(subject, output.encode(Chunk(1, 3, "text", "three")))
+        await until(lambda: text_of(live) == "one two three")
+
+    async with stage.reading(task.id) as live:
+        await stage.run(task.id, missed)
+    assert "gap" not in [one.event for one in live[:-2]]
