@@ -18,6 +18,7 @@ class EventMatcher(PeriodicService):
     database: Database
     name: str = "event_matcher"
     tick_seconds: float = 0.2
+    busy_seconds: float = 0.02
     idle_seconds: float = 1.0
 
     async def tick(self) -> float:
@@ -25,7 +26,7 @@ class EventMatcher(PeriodicService):
         (row,) = await self.database.run("has_event_waits")
         if not row["has_waits"]:
             return self.idle_seconds
-        return 0.0 if await self.search() else self.tick_seconds
+        return self.busy_seconds if await self.search() else self.tick_seconds
 
     async def search(self) -> bool:
         """Search the next rows, and return whether there are more."""

@@ -58,8 +58,6 @@ class StepStore:
         Raises LeaseLostError if the attempt does not own its task any more.
         """
         owner = (claim.id, claim.attempt, claim.lease_id, claim.workspace)
-        if event is not None:
-            await self._database.run("await_event", *owner, step, event.kind, event.where, event.behind)
         (row,) = await self._database.run("take_signal", *owner, step, name, digest)
         value: str | None = row["value"]
         found = {} if value is None else loads_stored(value)
@@ -67,6 +65,8 @@ class StepStore:
             raise _lost(claim)
         if "locked" in found:
             raise ContendedError(f"task {claim.id} is locked by another transaction")
+        if value is None and event is not None:  # what comes before the task waits is found when it begins to
+            await self._database.run("await_event", *owner, step, event.kind, event.where, event.behind)
         return value
 
     async def _send(self, steps: Sequence[NewStep]) -> list[tuple[str, str | None]]:

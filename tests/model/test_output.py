@@ -62,7 +62,7 @@ def test_without_its_mark_the_end_may_be_missing() -> None:
     view = viewed(text(1, 1))
     view.note(SUCCEEDED, 1)
     view.has_ended = True
-    assert [(one.event, one.lost) for one in read(view)] == [("chunk", None), ("gap", None), ("end", None)]
+    assert [one.event for one in read(view)] == ["state", "chunk", "gap", "end"]
 
 
 def test_what_is_stored_completes_what_was_heard() -> None:

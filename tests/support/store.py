@@ -153,6 +153,7 @@ begin
     update grns.leases set epoch = 0, owner = null, until = '-infinity';
     update grns.count_cursor set moves = 0, low = 0, counted = '{{}}';
     update grns.follow_cursor set moves = 0, low = 0, followed = '{{}}';
+    update grns.event_cursor set low = 0;
     update grns.server set system_identifier = null, timeline = null, seen_at = null;
     update grns.reaper_state
     set last_tick_at = null, reap_until = null, server_started_at = null, hold_until = null;

@@ -401,7 +401,7 @@ async def test_readers_end_with_the_hub(stage: Stage) -> None:
 
 
 async def test_a_value_that_is_missed_and_stored_is_read(stage: Stage) -> None:
-    """The subscription of a reader may miss messages, as while its connection is renewed: the broker has them."""
+    """A subscription may miss messages, as while its connection is renewed: the broker has them."""
     await stage.worker.provision_outputs()
     task = await submit(stage.database)
     subject = output.subject_of(task.id, "default")

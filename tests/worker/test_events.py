@@ -18,10 +18,21 @@ from grns.maintenance.event_matcher import EventMatcher
 from grns.maintenance.scheduler import promote
 from grns.postgres.database import Database
 from tests.support.aggregators import begin_here, count_all
-from tests.support.api import OURS, THEIRS, Door, good, problem_of
+from tests.support.api import OURS, THEIRS, Door, good, problem_of, serving
 from tests.support.attempts import Attempts, attempts_of
-from tests.support.harness import submit
-from tests.support.store import WORKER, cancel, claim, fall_due, fetch, finish, log_of, row_of, stranger
+from tests.support.harness import eventually, submit
+from tests.support.store import (
+    WORKER,
+    cancel,
+    claim,
+    fall_due,
+    fetch,
+    finish,
+    is_waiting_for_lock,
+    log_of,
+    row_of,
+    stranger,
+)
 
 POOL = grns.Pool("worker")
 WAITS: list[tuple[str, dict[str, Any] | None, float | None]] = []
@@ -50,16 +61,17 @@ async def attempts(shared: Database, client: Client) -> Any:
         yield attempts
 
 
-async def match(database: Database, *, rows: int = 10_000) -> int:
+async def match(database: Database, *, rows: int = 10_000, times: int = 1000) -> int:
     """Count the log, search it, and return how many events were sent."""
     await count_all(database)
     sent = 0
-    while True:
+    for _ in range(times):
         (settled,) = await fetch(database, "select low from grns.count_cursor")
         (row,) = await database.run("deliver_events", settled["low"], rows)
         sent += row["sent"]
         if not row["has_more"]:
-            return sent
+            break
+    return sent
 
 
 async def ended(database: Database, **fields: Any) -> str:
@@ -149,6 +161,7 @@ async def test_a_time_out_is_an_answer(attempts: Attempts, shared: Database) -> 
     await promote(shared, 10, None)
     assert await attempts.run(task.id) == "succeeded"
     assert await result_of(shared, task.id) == '["timed out"]'
+    assert await fetch(shared, "select from grns.event_waits") == []
     assert await match(shared) == 0
     await ended(shared)
     assert await match(shared) == 0
@@ -201,6 +214,64 @@ async def test_a_task_that_was_cancelled_waits_for_nothing(attempts: Attempts, s
     assert await fetch(shared, "select from grns.event_waits") == []
 
 
+async def test_a_wait_that_comes_while_the_log_is_searched_is_searched_too(
+    attempts: Attempts, shared: Database
+) -> None:
+    """The matcher has looked at the waits, and has not written yet how far they are searched."""
+    first, second = [await submit(shared) for _ in range(2)]
+    mine = await ended(shared)
+    assert await attempts.run(first.id) == "waiting"
+    await count_all(shared)
+    (settled,) = await fetch(shared, "select low from grns.count_cursor")
+    async with stranger(shared) as held:
+        await held.execute("select from grns.event_waits for update")
+        searching = asyncio.create_task(shared.run("deliver_events", settled["low"], 10_000))
+        await eventually(lambda: is_waiting_for_lock(shared))
+        assert await attempts.run(second.id) == "waiting"
+        await held.execute("rollback")
+        await searching
+    await match(shared)
+    for task in (first, second):
+        assert await attempts.run(task.id) == "succeeded"
+        assert await result_of(shared, task.id) == f'["{mine}"]'
+
+
+async def test_an_old_wait_and_a_locked_task_hold_up_no_other(attempts: Attempts, shared: Database) -> None:
+    old, locked, new = [await submit(shared) for _ in range(3)]
+    for _ in range(30):
+        await cancel(shared, (await submit(shared)).id)
+    for task in (locked, new):
+        assert await attempts.run(task.id) == "waiting"
+    await match(shared)
+    mine = await ended(shared)
+    async with stranger(shared) as held:
+        await held.execute("select from grns.tasks where id = $1 for no key update", locked.id)
+        assert await attempts.run(old.id) == "waiting"
+        assert await match(shared, rows=5, times=3) >= 1
+        assert (await row_of(shared, new.id))["status"] == "queued"
+        for _ in range(30):
+            await cancel(shared, (await submit(shared)).id)
+        await match(shared, rows=5, times=50)
+        assert (await row_of(shared, old.id))["status"] == "queued"
+        await held.execute("rollback")
+    await match(shared, rows=5)
+    for task in (old, locked, new):
+        assert await attempts.run(task.id) == "succeeded"
+        assert await result_of(shared, task.id) == f'["{mine}"]'
+
+
+async def test_waits_for_one_task_each_are_found_by_it(attempts: Attempts, shared: Database) -> None:
+    ids = [(await submit(shared)).id for _ in range(3)]
+    WAITS[:] = [(DONE, {"task_id": ids[1]}, None)]
+    task = await submit(shared)
+    assert await attempts.run(task.id) == "waiting"
+    for one in ids:
+        await finish(shared, await claim(shared, one))
+    assert await match(shared) == 1
+    assert await attempts.run(task.id) == "succeeded"
+    assert await result_of(shared, task.id) == f'["{ids[1]}"]'
+
+
 async def test_two_matchers_send_an_event_once(attempts: Attempts, shared: Database) -> None:
     task = await submit(shared)
     assert await attempts.run(task.id) == "waiting"
@@ -218,6 +289,26 @@ async def test_what_is_no_kind(attempts: Attempts, shared: Database, kind: Any) 
     task = await submit(shared)
     assert await attempts.run(task.id) == "failed"
     assert "exact kind" in str((await row_of(shared, task.id))["last_error"])
+
+
+async def test_an_http_worker_waits_for_an_event(door: Door, shared: Database) -> None:
+    await begin_here(shared)
+    made = await submit(shared)
+    async with (
+        serving(door.context, door.api) as server,
+        grns.AgentClient(
+            server.url, key=await door.key("work", "read", workspace="default"), task_types=["noop"]
+        ) as worker,
+    ):
+        for status in ("waiting", "succeeded"):
+            async with await worker.next_task(20) as task:  # type: ignore[union-attr]
+                assert task.id == made.id
+                task.result = (await task.wait_for_event(DONE)).payload["task_id"]
+            assert task.status == status
+            if status == "waiting":
+                mine = await ended(shared)
+                assert await match(shared) == 1
+    assert await result_of(shared, made.id) == f'"{mine}"'
 
 
 async def test_http_workers_wait_too_with_a_key_that_may_read(door: Door, shared: Database) -> None:

@@ -175,6 +175,7 @@ begin
     then
         answer := '{"timed_out": true}';
         perform grns.expire_question(id, step);
+        delete from grns.event_waits w where w.task_id = id and w.step = step;
     else
         return null;
     end if;
@@ -259,56 +260,77 @@ begin
 end
 $$;
 
--- Events that tasks wait for. Each is found once, by a service that searches the log behind `behind`, and is sent to its task as
--- a signal of the name `event <step>`, which nothing else sends.
+-- Events that tasks wait for. Each is found once, by a service that searches the log, and is sent to its task as a signal of
+-- the name `event <step>`, which nothing else sends. `behind` is up to which number the log was searched for this one; null: as far
+-- as for all others, which grns.event_cursor says. So nothing is written for a wait while nothing is found.
 create table grns.event_waits (
     task_id   text collate "C" not null,
     step      text collate "C" not null,
     workspace text collate "C" not null,
     kind      text not null,
     wanted    jsonb not null,                     -- what the payload has to contain
-    behind    bigint not null,
+    about     text collate "C" generated always as (wanted ->> 'task_id') stored,
+    behind    bigint,
     primary key (task_id, step)
 );
-create index event_waits_behind on grns.event_waits (behind);
+create index event_waits_behind on grns.event_waits (behind) where behind is not null;
 
--- Sends each task the first event that it waits for among the next `most` numbers of the log, up to `settled`. Answers with how
--- many were sent, and whether there is more to search.
-create function grns.deliver_events(settled bigint, most bigint, out sent integer, out has_more boolean)
+create table grns.event_cursor (
+    is_one boolean primary key default true check (is_one),
+    low    bigint not null default 0
+);
+insert into grns.event_cursor default values;
+
+-- Sends tasks the first of the events that they wait for, among the numbers of the log above `low` and up to `high`: to those that
+-- wait for what is new, or (`is_behind`) to those that were searched up to a place between the two. Answers with how many were sent,
+-- and the waits whose tasks are locked, which stay where they are.
+create function grns.send_events(low bigint, high bigint, is_behind boolean, out sent integer, out kept text[])
 language plpgsql as $$
 #variable_conflict use_variable
 declare
-    lowest bigint;
-    last bigint;
     found_one record;
     task grns.tasks;
     signal uuid;
-    kept text[] := '{}';
 begin
     sent := 0;
-    has_more := false;
-    if not pg_try_advisory_xact_lock(hashtext('grns.event_waits')) then
-        return;
-    end if;
-    select min(w.behind) into lowest from grns.event_waits w;
-    last := least(lowest + most, settled);
-    if lowest is null or last <= lowest then
-        return;
-    end if;
+    kept := '{}';
     for found_one in
-        select distinct on (w.task_id, w.step) w.task_id, w.step, e.seq, e.message_id,
+        with waits as materialized (
+            select w.task_id, w.step, w.workspace, w.kind, w.wanted, w.about, coalesce(w.behind, low) as behind
+            from grns.event_waits w
+            where case when is_behind then w.behind >= low and w.behind < high else w.behind is null end
+        ),
+        events as materialized (
+            select e.seq, e.message_id, e.workspace, e.kind, e.task_id, e.payload::jsonb as payload, e.created_at
+            from grns.events e
+            where e.seq > low and e.seq <= high and (e.workspace, e.kind) in (select w.workspace, w.kind from waits w)
+        ),
+        matches as (
+            select w.task_id, w.step, e.seq
+            from waits w
+            join events e on e.workspace = w.workspace and e.kind = w.kind and e.seq > w.behind
+            where w.about is null and e.payload @> w.wanted
+            union all
+            select w.task_id, w.step, e.seq
+            from waits w
+            join events e on e.workspace = w.workspace and e.kind = w.kind and e.task_id = w.about and e.seq > w.behind
+            where w.about is not null and e.payload @> w.wanted
+        ),
+        firsts as (
+            select m.task_id, m.step, min(m.seq) as seq from matches m group by m.task_id, m.step
+        )
+        select f.task_id, f.step, e.seq, e.message_id,
             jsonb_build_object('seq', e.seq, 'kind', e.kind, 'task_id', e.task_id, 'payload', e.payload,
                 'created_at', e.created_at) as event
-        from grns.event_waits w
-        join grns.events e on e.workspace = w.workspace and e.kind = w.kind and e.seq > w.behind
-        where w.behind < last and e.seq > lowest and e.seq <= last and e.payload::jsonb @> w.wanted
-        order by w.task_id, w.step, e.seq
+        from firsts f
+        join events e on e.seq = f.seq
+        order by f.task_id, f.step
     loop
         select t.* into task from grns.tasks t where t.id = found_one.task_id for no key update skip locked;
-        if not found and exists (select from grns.tasks t where t.id = found_one.task_id) then  -- it is locked: later
-            kept := kept || (found_one.task_id || ' ' || found_one.step);
+        if not found and exists (select from grns.tasks t where t.id = found_one.task_id) then
             update grns.event_waits w set behind = found_one.seq - 1
             where w.task_id = found_one.task_id and w.step = found_one.step;
+            kept := kept || (found_one.task_id || ' ' || found_one.step);
             continue;
         end if;
         signal := md5(found_one.message_id::text || found_one.step)::uuid;
@@ -320,9 +342,68 @@ begin
         end if;
         delete from grns.event_waits w where w.task_id = found_one.task_id and w.step = found_one.step;
     end loop;
-    update grns.event_waits w set behind = last
-    where w.behind < last and (w.task_id || ' ' || w.step) <> all(kept);
+end
+$$;
+
+-- Searches the log behind `first` for the waits that are there or further on, and not as far as `low`, `most` numbers at a time.
+-- Answers with how many events were sent.
+create function grns.catch_up_events(first bigint, low bigint, most bigint, out sent integer)
+language plpgsql as $$
+#variable_conflict use_variable
+declare
+    last constant bigint := least(first + most, low);
+    searched constant text[] := array(
+        select w.task_id || ' ' || w.step from grns.event_waits w where w.behind >= first and w.behind < last
+        order by w.task_id, w.step
+        for update);
+    kept text[];
+begin
+    select s.sent, s.kept into sent, kept from grns.send_events(first, last, true) s;
+    -- Those that have come since are searched by the next one.
+    update grns.event_waits w set behind = nullif(last, low)
+    where (w.task_id || ' ' || w.step) = any (searched) and (w.task_id || ' ' || w.step) <> all (kept);
+end
+$$;
+
+-- Searches the next `most` numbers of the log, up to `settled`, for all waits; and what is behind it for the waits that are not so far
+-- yet: for those that are near, and for one of the others, so that none holds up another. Answers with how many events were
+-- sent, and whether there is more to search. One of several callers works at a time.
+create function grns.deliver_events(settled bigint, most bigint, out sent integer, out has_more boolean)
+language plpgsql as $$
+#variable_conflict use_variable
+declare
+    low bigint;
+    high bigint;
+    first bigint;
+    caught integer;
+begin
+    sent := 0;
+    has_more := false;
+    select c.low into low from grns.event_cursor c for update skip locked;
+    if not found then
+        return;
+    end if;
+    high := settled;
+    if exists (select from grns.event_waits w where w.behind is null) then
+        high := least(low + most, settled);
+        select s.sent into sent from grns.send_events(low, high, false) s;
+    end if;
+    if high > low then
+        update grns.event_cursor c set low = high;
+        low := high;
+    end if;
+    has_more := low < settled;
+    select min(w.behind) into first from grns.event_waits w where w.behind >= low - most and w.behind < low;
+    if first is not null then
+        select c.sent into caught from grns.catch_up_events(first, low, most) c;
+        sent := sent + caught;
+    end if;
+    select w.behind into first from grns.event_waits w where w.behind < low - most order by random() limit 1;
+    if first is not null then
+        select c.sent into caught from grns.catch_up_events(first, low, most) c;
+        sent := sent + caught;
+        has_more := true;
+    end if;
     delete from grns.event_waits w using grns.tasks t where t.id = w.task_id and t.finished_at is not null;
-    has_more := last < settled;
 end
 $$;
