@@ -43,6 +43,10 @@ def guarded(work: Callable[[], int], state: CliState) -> int:
         _silence()
         return READER_GONE
     except Exception as error:
+        if "KeyboardInterrupt" in str(
+            error
+        ):  # pydantic makes an error of one that comes while it builds a model
+            return INTERRUPTED
         if state.debug:
             traceback.print_exception(error)
         return _report(error, state)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import pytest
+from pydantic_core import SchemaError
 
 from grns.cli import event, failure
 from grns.cli.group import CliState
@@ -136,3 +137,13 @@ def test_what_is_missing_or_not_so_is_told_with_what_helps(capsys: pytest.Captur
 def test_a_number_that_is_none_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     said = told(lambda: webhook.main(["resend", "wh-1", "seven"], standalone_mode=False), capsys)
     assert "'seven' is not a valid whole number" in said
+
+
+def test_an_interrupt_while_modules_are_imported_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C, or a SIGINT at the start of a worker: pydantic wraps it."""
+
+    def begin() -> int:
+        raise SchemaError('Error building "literal" validator:\n  KeyboardInterrupt: ')
+
+    assert failure.guarded(begin, CliState()) == failure.INTERRUPTED
+    assert capsys.readouterr().err == ""
