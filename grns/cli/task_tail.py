@@ -70,5 +70,5 @@ def _note(one: OutputEvent) -> str:
     return {
         "state": f"the task is {one.status}, attempt {one.attempt}",
         "reset": f"attempt {one.attempt} begins anew: what is above does not count",
-        "gap": f"{one.lost} chunks are lost here",
+        "gap": "the end may be missing" if one.lost is None else f"{one.lost} chunks are lost here",
     }.get(one.event, f"the task is {one.status}: no more comes")

@@ -200,3 +200,23 @@ async def test_who_may_not_watch(door: Door, reader: httpx2.AsyncClient, shared:
     assert problem_of(await reader.get(f"{path}?after=x"), 400) == "bad_parameter"
     async with door.visitor(await door.key("work")) as visitor:
         assert (await visitor.get(path)).status_code == 403
+
+
+async def test_much_at_once_and_what_comes_while_it_is_posted(
+    worker: grns.AgentClient, reader: httpx2.AsyncClient, shared: Database
+) -> None:
+    made = await submit(shared, workspace=OURS)
+    watching = asyncio.create_task(watched(reader, made.id))
+    async with await taken(worker) as task:
+        task.stream("x" * 700_000)
+        task.stream("half \ud83d\x00")
+        await asyncio.sleep(0.12)  # it is posted now
+        task.stream("soon")
+        for _ in range(6):
+            task.stream(["y" * 60_000])
+        await asyncio.sleep(0.5)
+        assert not task._publisher._waiting
+    events = await watching
+    assert text_of(events) == "x" * 700_000 + "half \ufffd\ufffd" + "soon"
+    assert sum(data.get("kind") == "json" for _, _, data in events) == 6
+    assert [name for name, _, _ in events if name not in ("state", "chunk")] == ["end"]

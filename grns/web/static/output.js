@@ -32,7 +32,7 @@
     text.textContent = "";
     status.textContent = `attempt ${said.attempt} begins anew`;
   });
-  on("gap", (said) => add(`${lineStart()}[${said.lost} lost]\n`));
+  on("gap", (said) => add(`${lineStart()}[${said.lost ?? "some may be"} lost]\n`));
   on("end", (said) => {
     status.textContent = `${said.status}: no more comes`;
     source.close();
