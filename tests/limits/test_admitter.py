@@ -81,6 +81,17 @@ async def test_task_without_limits_is_queued_at_once(shared: Database) -> None:
     assert (await row_of(shared, plain.id))["limits"] is None
 
 
+async def test_tasks_of_one_type_in_a_batch_fall_under_the_limits_of_their_type_alone(
+    shared: Database,
+) -> None:
+    """In a batch the type that all share is said once: a limit of another type took it for its own."""
+    await put_limit(shared, "api", max_tasks=1, task_types=["import_file"])
+    plain = await submit_many(shared, 3)
+    assert await where(shared, *plain) == ["queued"] * 3
+    limited = await submit_many(shared, 3, task_type="import_file")
+    assert [(await row_of(shared, one))["limits"] for one in (*plain, *limited)] == [None] * 3 + [["api"]] * 3
+
+
 async def test_task_under_two_limits_needs_room_in_both(shared: Database) -> None:
     await put_limit(shared, key="tenant_id", max_tasks=1)
     await put_limit(shared, "api", max_tasks=2)

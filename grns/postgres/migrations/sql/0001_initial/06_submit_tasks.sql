@@ -228,7 +228,7 @@ begin
                 cross join lateral (select w.payload #>> p.key_path as key) as k
                 where p.workspace = coalesce(w.workspace, workspaces[1])
                     and p.agent_type = coalesce(w.agent_type, agent_types[1])
-                    and (p.task_types is null or coalesce(w.task_type, task_types[1]) = any(p.task_types))
+                    and (p.task_types is null or coalesce(w.task_type, submit_tasks.task_types[1]) = any(p.task_types))
             ) end as limits
         from unnest(ids, workspaces, task_types, agent_types, priorities, payloads, delays, attempts, keys,
                     traces, causations, run_ats, needy) with ordinality
