@@ -300,7 +300,10 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
         if isinstance(seen, UnavailableError):
             why = f", as far as is known: {seen}"
             raise WaitTimeoutError(f"task {task_id} has not ended within {timeout_seconds} s{why}") from seen
-        raise WaitTimeoutError(f"task {task_id} has not ended within {timeout_seconds} s: it is {seen}")
+        raise WaitTimeoutError(
+            f"task {task_id} has not ended within {timeout_seconds} s: it is {seen}"
+            f" (`grns explain {task_id}` says why)"
+        )
 
     async def cancel(self, task_id: str, *, reason: str | None = None) -> str:
         """Cancel a task.
