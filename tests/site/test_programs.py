@@ -132,8 +132,9 @@ async def test_schedules(fleet: Fleet, database: Database, broker: LocalNats, tm
         await nightly.put(client)
         async with database.connection() as connection:
             await connection.execute(
-                "update grns.schedules set anchor_at = anchor_at - interval '2 days',"
-                " next_at = date_trunc('hour', now()) - interval '1 day'"
+                # On a Sunday, the last working day is longer ago than a day.
+                "update grns.schedules set anchor_at = anchor_at - interval '4 days',"
+                " window_seconds = 4 * 86400, next_at = date_trunc('hour', now()) - interval '3 days'"
             )
 
         async def submitted() -> bool:
