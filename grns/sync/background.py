@@ -19,6 +19,7 @@ from grns.errors import InvalidInputError
 Answer = TypeVar("Answer")
 
 _GRACE_SECONDS = 2.0  # for calls that are under way when another thread closes the client
+_OPEN_SECONDS = 1.0  # a connection that is cut off while it opens may stay open
 _CLOSE_SECONDS = 5.0
 
 
@@ -84,7 +85,7 @@ class Background:
             self.is_closed = True
             asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         if threading.current_thread() is not self._thread:  # a finalizer may run in any thread
-            self._thread.join(_GRACE_SECONDS + _CLOSE_SECONDS)
+            self._thread.join(2 * (_OPEN_SECONDS + _GRACE_SECONDS) + _CLOSE_SECONDS)
 
     def _schedule(self, work: Coroutine[Any, Any, Answer]) -> Future[Answer]:
         with self._gate:
@@ -99,13 +100,9 @@ class Background:
 
     async def _end(self) -> None:
         try:
-            if self._opening is not None and not self._opening.done():
-                self._opening.cancel()
-                await asyncio.wait([self._opening], timeout=_GRACE_SECONDS)
-            if self._calls:
-                await asyncio.wait(self._calls, timeout=_GRACE_SECONDS)
-            for call in self._calls:
-                call.cancel()
+            if self._opening is not None:
+                await _end_all({self._opening}, _OPEN_SECONDS)
+            await _end_all(self._calls, _GRACE_SECONDS)
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._resources.aclose()
         finally:
@@ -120,6 +117,15 @@ class Background:
         for _ in range(3):  # closed transports close their sockets in a later round
             self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
+
+
+async def _end_all(tasks: set[asyncio.Task[Any]], grace: float) -> None:
+    """Wait until all have ended. After the grace, in seconds, cancel the others and wait for them."""
+    for _ in range(2):
+        if running := {task for task in tasks if not task.done()}:
+            _, late = await asyncio.wait(running, timeout=grace)
+            for task in late:
+                task.cancel()
 
 
 def _refuse_green_threads() -> None:
