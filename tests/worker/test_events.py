@@ -341,6 +341,6 @@ async def test_a_test_passes_events() -> None:
         return (await ctx.wait_for_event(DONE, {"task_type": "import"})).payload["task_id"]
 
     handler = grns.Pool("reports").task(report)
-    assert await grns.testing.run(handler, {}, signals={DONE: {"task_id": "a"}}) == "a"
+    assert await grns.testing.run(handler, signals={DONE: {"task_id": "a"}}) == "a"
     with pytest.raises(InvalidInputError):
-        await grns.testing.run(handler, {})
+        await grns.testing.run(handler)
