@@ -338,7 +338,7 @@ async def test_http_workers_wait_too_with_a_key_that_may_read(door: Door, shared
 
 async def test_a_test_passes_events() -> None:
     async def report(ctx: grns.Context) -> str:
-        return (await ctx.wait_for_event(DONE, {"task_type": "import"})).payload["task_id"]
+        return str((await ctx.wait_for_event(DONE, {"task_type": "import"})).payload["task_id"])
 
     handler = grns.Pool("reports").task(report)
     assert await grns.testing.run(handler, signals={DONE: {"task_id": "a"}}) == "a"
