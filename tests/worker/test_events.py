@@ -41,7 +41,7 @@ DONE = "evt.task.completed"
 
 @POOL.task("noop")
 async def follow(ctx: grns.Context) -> list[Any]:
-    found = []
+    found: list[Any] = []
     for kind, where, timeout in WAITS:
         try:
             event = await ctx.wait_for_event(kind, where, timeout=timeout)
