@@ -28,6 +28,10 @@ _PER_SECOND = 15.0
 _SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4)"
 _SUBMIT_NEEDY = "select task_id from grns.submit_graph($1)"
 _SIGNAL = "select grns.send_signal($1, $2, $3::text::jsonb)"
+_ANSWER = """
+    select grns.answer_question(id, digest, '{"approved": true}') from grns.questions
+    where state = 'open' order by random() limit 1
+"""
 _NEEDY = 0.25
 _KINDS = ("steady", "steady", "ledger", "doomed", "thread", LIMITED, STEPWISE)
 _MANY = 8
@@ -121,6 +125,8 @@ class Traffic:
                 number = wanted["payload"]["number"]
                 if wanted["task_type"] == STEPWISE and number % 5 == 0:
                     await connection.execute(_SIGNAL, latest, SIGNAL, str(number))
+                if number % 8 == 0:
+                    await connection.execute(_ANSWER)
                 await asyncio.sleep(self._chance.expovariate(_PER_SECOND))
         finally:
             connection.terminate()
