@@ -19,7 +19,7 @@ from grns.model import problem
 from grns.model.json import Limits, Unfit, parse_parts
 from grns.model.submission import Submission, submission
 from grns.tasks.announce import announce
-from grns.tasks.submit import Prepared, Submissions, Submitted, prepare
+from grns.tasks.submit import Prepared, Submissions, Submitted, in_order, prepare
 from grns.tasks.submit_many import Bulk
 
 routes = router("tasks")
@@ -107,8 +107,10 @@ async def create_tasks(
     if not isinstance(said, list) or not 0 < len(said) <= _MOST:
         raise InvalidInputError("bad_submission", f"tasks: a list of 1 to {_MOST} tasks")
     found = _all_or_none([_prepared(request_context, one) for one in said])
+    prepared = [one for one in found if isinstance(one, Prepared)]
+    in_order(prepared)
     with request_context.context.spans.submitting_many(len(found), parent=request_context.traceparent):
-        answers = iter(await _submit(request_context, [one for one in found if isinstance(one, Prepared)]))
+        answers = iter(await _submit(request_context, prepared))
     items = [_item(next(answers) if isinstance(one, Prepared) else one) for one in found]
     return Answer({"items": items})
 

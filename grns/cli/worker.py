@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +25,7 @@ import structlog
 
 from grns.bootstrap import workers
 from grns.bootstrap.app import App
+from grns.cli.failure import note
 from grns.cli.group import Command
 from grns.cli.process import end_after, make_app, run, run_services
 from grns.errors import InvalidInputError, SettingsError
@@ -192,11 +194,16 @@ def _import(module_name: str, target: str) -> ModuleType:
 
 
 def _check_django(target: str) -> None:
-    """Raise SettingsError if the pool has imported our integration of a Django that is not set up."""
+    """Raise SettingsError if the pool has imported our integration of a Django that is not set up.
+
+    A pool may import models only in its handlers: where there is a `manage.py`, write a note.
+    """
     if "grns.integrations.django" in sys.modules and not _is_django_ready():
         unset = SettingsError(f"{target} uses Django, which is not set up here")
         unset.add_note(f"python manage.py grns_worker {target}")
         raise unset
+    if Path("manage.py").exists() and not _is_django_ready():
+        note(f"Django is not set up here; this sets it up: python manage.py grns_worker {target}")
 
 
 def _is_django_ready() -> bool:

@@ -16,7 +16,7 @@ from grns.model.duration import seconds_of
 from grns.model.envelope import first_problem
 from grns.model.json import Limits, jsonable
 from grns.model.submission import Escalation, Need, Outcome, Submission, submission
-from grns.tasks.submit import Prepared, Preparer, prepare
+from grns.tasks.submit import Prepared, Preparer, in_order, prepare
 from grns.telemetry import current
 from grns.telemetry.spans import NO_SPANS, Spans
 from grns.worker.handler import Handler
@@ -67,7 +67,9 @@ class SubmissionReader:
     def prepare_many(self, submissions: Iterable[Any]) -> list[Prepared]:
         """Return many submissions, all checked."""
         preparer = Preparer(self._read, self.limits, payload=payload_of)
-        return [preparer.prepare(one) for one in submissions]
+        prepared = [preparer.prepare(one) for one in submissions]
+        in_order(prepared)
+        return prepared
 
     def _read(self, fields: Any) -> Submission:
         claim = current.attempt()

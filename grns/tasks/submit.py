@@ -65,6 +65,13 @@ def numbered_after(prepared: Prepared, latest: str) -> Prepared:
     return prepared
 
 
+def in_order(batch: Sequence[Prepared]) -> None:
+    """Give tasks that were just prepared ascending ids: those of one age are admitted and listed by id."""
+    ids = sorted([one.id for one in batch])
+    for one, task_id in zip(batch, ids, strict=True):
+        one.id = task_id
+
+
 class Preparer:
     """Prepares many submissions: what they have in common, all but their payloads, is checked once.
 

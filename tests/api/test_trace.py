@@ -36,6 +36,14 @@ async def test_a_task_belongs_to_the_trace_of_who_submits_it(door: Door) -> None
         assert [item["trace_id"] for item in items] == [TRACE, "my-own", TRACE]
 
 
+async def test_ids_of_a_batch_are_in_its_order(door: Door) -> None:
+    async with await door.administrator() as visitor:
+        many = {"tasks": [ONE] * 20}
+        items = good(await visitor.post(f"{PREFIX}/tasks/batch", json=many, headers=HEADER))["items"]
+    ids = [item["id"] for item in items]
+    assert ids == sorted(ids)
+
+
 @pytest.mark.parametrize("header", ["", "nonsense", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01"])
 async def test_a_header_that_names_no_trace_counts_as_none(door: Door, header: str) -> None:
     async with await door.administrator() as visitor:

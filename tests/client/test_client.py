@@ -101,6 +101,8 @@ async def test_many_are_answered_in_their_order(client: Client, shared: Database
     )
     places = {row["id"]: row["n"] for row in rows}
     assert [places[answer.id] for answer in created] == [n for n in range(1200) if n != 700]
+    ids = [answer.id for answer in created]
+    assert ids == sorted(ids), "limits admit tasks of one age by their ids"
 
 
 async def test_none_of_many_is_created_where_one_is_bad(client: Client, shared: Database) -> None:

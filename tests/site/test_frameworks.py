@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
+from grns.cli.worker import load_pool
 from grns.dev.servers import LocalNats
 from grns.postgres.database import Database
 from tests.site.page import written
@@ -104,7 +105,7 @@ async def test_the_tests_of_the_page_pass(database: Database, tmp_path: Path) ->
 
 
 MIGRATED = """
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import TransactionTestCase
 from grns.integrations.django import client, submit
 from shop_tasks import Receipt, send_receipt
@@ -117,6 +118,9 @@ class RollbackTest(TransactionTestCase):
             kept = submit(send_receipt, Receipt(order=1))
         with self.assertRaises(ValueError), transaction.atomic():
             submit(send_receipt, Receipt(order=2))
+            flow = client().workflow("orders")
+            flow.task(send_receipt, Receipt(order=3))
+            flow.submit(connection=connection)
             raise ValueError
         self.assertEqual([task.id for task in client().list().rows], [kept.id])
 """
@@ -152,6 +156,21 @@ async def test_what_is_wrong_is_said_without_a_traceback(
     assert ran.returncode == 1
     assert said in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_worker_without_django_says_where_it_is_set_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plain_tasks.py").write_text(
+        "import grns\npool = grns.Pool('shop')\n@pool.task\ndef pack(payload: dict): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    load_pool("plain_tasks:pool")
+    assert not capsys.readouterr().err
+    (tmp_path / "manage.py").touch()
+    load_pool("plain_tasks:pool")
+    assert "python manage.py grns_worker plain_tasks:pool" in capsys.readouterr().err
 
 
 def environment_of(database: Database, directory: Path) -> dict[str, str]:
