@@ -98,7 +98,7 @@ def in_order(heard: Sequence[Heard]) -> list[str]:
 async def test_after_a_purge_everything_is_there_again_exactly_once(
     database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(provision, "_MINUTE", _SHORT_WINDOW // 5)
+    monkeypatch.setattr(provision, "MINUTE", _SHORT_WINDOW // 5)
     await submit_many(database, 700)
     for _ in range(5):
         await lived(database)
@@ -217,7 +217,7 @@ async def test_a_relay_that_dies_in_the_middle_is_followed_by_one_that_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(provision, "_MINUTE", _SHORT_WINDOW // 5)
+    monkeypatch.setattr(provision, "MINUTE", _SHORT_WINDOW // 5)
     await submit_many(database, 1500)
     for _ in range(5):
         await lived(database)

@@ -37,10 +37,10 @@ _COUNTED = (
     ("cancel", "status:queued"), ("cancel", "type:fetch_page"),
 )  # fmt: skip
 COUNTING = "create_operation"
-# The routes that change nothing, and the one that says beforehand how much it would.
-LOOKING = (*(route.name for route in ROUTES if route.method == "GET"), COUNTING)
 # Nobody waits for their end.
-STREAMS = frozenset({"web_follow_events"})
+STREAMS = frozenset({"stream_task", "web_follow_events", "web_stream_task"})
+# The routes that change nothing, and the one that says beforehand how much it would.
+LOOKING = (*(route.name for route in ROUTES if route.method == "GET" and route.name not in STREAMS), COUNTING)
 
 
 @dataclass(frozen=True, slots=True)
