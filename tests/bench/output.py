@@ -30,7 +30,7 @@ async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
     """
     streams = max(STREAMS * sizes.rows // 20_000, 10)
     async with ground.stage() as stage:
-        stage.start("server", "--api", GRNS_API_PORT="0")
+        stage.start("server", "--api", GRNS_API_PORT="0", GRNS_LOG_LEVEL="info")  # its URL
         await stage.start_worker(streams + SLOTS)
         url = await url_of(stage._fleet, stage._processes["server"])
         key, _ = await create_key(
