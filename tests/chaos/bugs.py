@@ -102,8 +102,18 @@ MUTANTS = (
         "tests/worker/test_steps.py::test_only_the_attempt_that_owns_the_task_records",
     ),
     Mutant(
+        "a single step recorded by an attempt that has lost its task", "tests", ("DID NOT RAISE",),
+        (_sql("record_step", "t.id = $1 and t.attempt = $2 and t.lease_id = $3 and", "t.id = $1 and coalesce($2, 0) > 0 and $3::uuid is not null and"),),
+        "tests/worker/test_steps.py::test_only_the_attempt_that_owns_the_task_records",
+    ),
+    Mutant(
+        "a single step whose last value stays", "tests", ("the first value stays",),
+        (_sql("record_step", "on conflict (task_id, name) do nothing", "on conflict (task_id, name) do update set value = excluded.value"),),
+        "tests/worker/test_steps.py::test_only_the_attempt_that_owns_the_task_records",
+    ),
+    Mutant(
         "a step recorded while the reaper takes the task", "tests", ("a new attempt would not see the step",),
-        (_sql("record_steps", "    for share of t skip locked\n", ""),),
+        (_sql("record_step", "    for share skip locked\n", ""), _sql("record_steps", "    for share of t skip locked\n", "")),
         "tests/worker/test_steps.py::test_a_step_that_is_being_recorded_holds_off_the_reaper",
     ),
     Mutant(

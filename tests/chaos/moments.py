@@ -71,6 +71,7 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("touch_agent", "worker-1", "long tasks", is_rare=True),
     *_statement("read_pauses", "worker-1"),
     *_statement("read_steps", "worker-1"),
+    *_statement("record_step", "worker-1"),
     *_statement("record_steps", "worker-1"),
     *_statement("read_joined", "worker-1"),
     *_statement("take_signal", "worker-1"),
