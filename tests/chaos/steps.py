@@ -74,7 +74,7 @@ class Stepwise:
                 if missing:
                     yield f"{task_id} has succeeded without {missing}"
         yield from self._judge_runs(directory)
-        yield from self._judge_checkpoints(directory)
+        yield from self._judge_checkpoints(directory, tasks)
         yield from self._judge_signals(tasks)
         yield from self._judge_questions(directory)
         yield from self._judge_fan_outs(tasks)
@@ -91,8 +91,11 @@ class Stepwise:
                 told = f"{note['task']}: {note['step']} ran in attempt {note['attempt']}"
                 yield f"{told}, and was recorded by attempt {recorded}"
 
-    def _judge_checkpoints(self, directory: Path) -> Iterator[str]:
-        """Each attempt keeps its number: later ones find it, and none that has lost its task replaces it."""
+    def _judge_checkpoints(self, directory: Path, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+        """Each attempt keeps its number: later ones find it, and none that has lost its task replaces it.
+
+        An attempt that is frozen before its handler begins may find that of a later one.
+        """
         found: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for note in journal.read(directory, "effects-*.jsonl"):
             if note["what"] == "checkpoint":
@@ -100,6 +103,8 @@ class Stepwise:
         for task_id, seen in found.items():
             kept, latest = 0, self.checkpoints.get(task_id, (0, 0))
             for attempt, checkpoint in sorted(seen):
+                if attempt < checkpoint <= tasks[task_id]["attempt"]:
+                    continue
                 if not kept <= checkpoint < attempt:
                     yield f"{task_id}: attempt {attempt} found checkpoint {checkpoint} after {kept}"
                 kept = max(kept, checkpoint)

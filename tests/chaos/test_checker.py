@@ -11,6 +11,8 @@ import pytest
 
 from tests.chaos.checker import Checker, Event, Report
 from tests.chaos.harm import EVERYBODY, OVER_HTTP, Harms
+from tests.chaos.journal import Journal
+from tests.chaos.steps import STEPWISE, Stepwise
 
 _AT = 1000.0
 _ROW = {
@@ -349,3 +351,24 @@ def test_two_cut_connections_in_a_row_explain_what_one_does_not(
         hit = {"fault": "Postgres: backends terminated", "whom": EVERYBODY, "from": at, "until": at}
         harms.read({"what": "hit", **hit})
     assert harms.explain_loss("gr-1", pid, _AT, _AT + 4) is is_explained
+
+
+@pytest.mark.parametrize(
+    ("found", "is_right"),
+    [
+        ({1: None, 2: 1, 3: 2}, True),
+        ({1: None, 2: 3, 3: 1}, True),  # the second was frozen, and began after the third
+        ({1: None, 2: 4, 3: 1}, False),  # there was no fourth
+        ({1: None, 2: 1, 3: 0}, False),
+        ({1: None, 2: 2, 3: 2}, False),
+    ],
+)
+def test_which_checkpoints_attempts_may_find(
+    tmp_path: Path, found: dict[int, int | None], is_right: bool
+) -> None:
+    notes = Journal(tmp_path / "effects-1.jsonl")
+    for attempt, checkpoint in found.items():
+        notes.note("checkpoint", task="gr-1", attempt=attempt, found=checkpoint)
+    stepwise = Stepwise(checkpoints={"gr-1": (3, 3)})
+    tasks = {"gr-1": {"task_type": STEPWISE, "status": "failed", "attempt": 3}}
+    assert (list(stepwise.judge(tmp_path, tasks)) == []) == is_right
