@@ -164,11 +164,16 @@ def rfc3339(instant: datetime) -> str:
     return (instant if instant.tzinfo is UTC else instant.astimezone(UTC)).isoformat()[:-6] + "Z"
 
 
+_CLEARER = {
+    "timezone_aware": "a time needs its time zone, such as 2026-01-31T09:00:00Z, in Python datetime.now(UTC)"
+}
+
+
 def first_problem(error: ValidationError) -> str:
     """Return the first error as `field: problem`, without values."""
     detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in detail["loc"]) or "document"
-    problem = detail["msg"].removeprefix("Value error, ")
+    problem = _CLEARER.get(detail["type"], detail["msg"].removeprefix("Value error, "))
     return f"{ascii(field)[1:-1][:100]}: {_printable(problem)[:200]}"
 
 

@@ -155,6 +155,9 @@ class Signature:
             return document
         except ValidationError as error:
             problem = first_problem(error)
+            if isinstance(value, str | int | float | list | tuple):
+                kind = type(value).__name__
+                problem = f'document: pass one object, such as {{"number": 1}}, not {kind}; {problem}'
         except PydanticSerializationError as error:
             problem = f"document: {error}"
         raise InvalidInputError("bad_payload", f"payload.{problem}")

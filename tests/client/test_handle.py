@@ -162,6 +162,13 @@ async def test_what_is_no_handler_is_told_what_to_do(client: Client) -> None:
         await untyped.submit("shop.charge_card", pool="worker")
 
 
+async def test_a_payload_that_is_no_object_is_told_what_to_pass(client: Client) -> None:
+    fetch_page, _ = shop()
+    untyped: Any = client
+    with pytest.raises(InvalidInputError, match=r'pass one object, such as \{"number": 1\}, not str'):
+        await untyped.submit(fetch_page, "https://example.org")
+
+
 @pytest.mark.parametrize(("seconds", "status"), [(-60, "queued"), (3600, "waiting")])
 async def test_run_at_is_when_the_task_is_queued(
     client: Client, shared: Database, seconds: int, status: str
@@ -178,7 +185,7 @@ async def test_run_at_is_when_the_task_is_queued(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"run_at": datetime(2026, 1, 1)}, "timezone"),  # noqa: DTZ001
+        ({"run_at": datetime(2026, 1, 1)}, "its time zone"),  # noqa: DTZ001
         ({"run_at": 5}, "RFC 3339"),
         ({"run_at": datetime(2130, 1, 1, tzinfo=UTC)}, "at most 366 days"),
         ({"run_at": datetime(2026, 11, 26, tzinfo=UTC), "delay": 5}, "either a time or a delay"),

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.mark.parametrize(("page", "module", "tests"), [
-    ("testing.md", "test_bazaar.py", 4), ("migrate-celery.md", "test_shop.py", 6),
+    ("testing.md", "test_bazaar.py", 5), ("migrate-celery.md", "test_shop.py", 6),
+    ("migrate-celery.md", "test_canvas.py", 1),
 ])  # fmt: skip
 def test_the_test_module_of_the_page_passes(tmp_path: Path, page: str, module: str, tests: int) -> None:
     written(page, tmp_path)

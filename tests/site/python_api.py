@@ -69,7 +69,7 @@ def _entry(name: str, thing: Any) -> Iterator[str]:
     inherited = [
         one
         for base in thing.__bases__
-        if base.__name__.endswith("Methods")  # parts of the class, which no other page has
+        if base.__name__.endswith(("Methods", "Builder"))  # parts of the class, which no other page has
         for one in vars(base).items()
     ]
     for member, value in [*vars(thing).items(), *inherited]:
