@@ -30,6 +30,7 @@ from tests.chaos.schedules import pause_all, put_all
 from tests.chaos.services import check_services
 from tests.chaos.show import progress_on, show_violations, violations
 from tests.chaos.stage import Stage
+from tests.chaos.strangers import AWAY
 from tests.chaos.subscriber import UNHEARD, check_subscriber
 from tests.chaos.witness import Witness
 
@@ -125,7 +126,7 @@ async def _tasks(stage: Stage) -> int:
             return int(await connection.fetchval("select count(*) from grns.tasks"))
         finally:
             connection.terminate()
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+    except AWAY:
         return 0
 
 
@@ -143,7 +144,7 @@ async def _drain(stage: Stage, console: Console) -> bool:
     while time.monotonic() < deadline:
         try:
             connection = await asyncpg.connect(stage.postgres.url, timeout=3, command_timeout=5)
-        except (OSError, asyncpg.PostgresError, TimeoutError):
+        except AWAY:
             continue
         await connection.execute(_DUE)
         before, left = left, tuple(await connection.fetchrow(asked) or ())

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from tests.chaos.stage import Stage
 
 # What somebody meets who asks servers that may be away.
-AWAY = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error)
+AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a connection that is cut at the wrong moment
+    nats.errors.Error,
+)
 _STREAMS = ("GRNS_CMD", "GRNS_EVT", "GRNS_DLQ")
 _RUBBISH = (
     b"",

@@ -116,7 +116,7 @@ class Witness:
                             self._stage.postgres.url, timeout=_ANSWER_SECONDS, server_settings=_NAMED
                         )
                     await connection.execute("select 1", timeout=_ANSWER_SECONDS)
-                except (*AWAY, asyncpg.InternalClientError):  # a fault, which is noted as such
+                except AWAY:  # a fault, which is noted as such
                     if connection is not None:
                         connection.terminate()
                     connection = None
