@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
-import secrets
-import socket
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
@@ -16,10 +13,18 @@ from types import TracebackType
 from typing import Any
 
 from grns.agent.heartbeat import LeaseRenewer
-from grns.agent.http import AgentHttp
+from grns.agent.http import AgentHttp, own_name
 from grns.agent.task import AgentTask
-from grns.errors import Fail, GrnsError, InvalidInputError, LeaseLostError, Retry, UnavailableError
-from grns.model.duration import seconds_of
+from grns.errors import (
+    ConflictError,
+    Fail,
+    GrnsError,
+    InvalidInputError,
+    LeaseLostError,
+    Retry,
+    UnavailableError,
+)
+from grns.model.duration import seconds_named
 from grns.model.failure import clean, error_message, frames_of
 from grns.model.outcome import Suspension
 from grns.model.retry import asked_seconds
@@ -39,7 +44,8 @@ class AgentClient:
         agent_type: pool of the tasks.
         key: API key with the scope `work`.
         workspace: workspace, for keys of all workspaces.
-        name: name of this worker. Defaults to the host's name and a random suffix.
+        name: name of this worker, or of the agent that it is, if that is registered. Defaults to the host's
+            name and a random suffix.
         version: version of your code. Issues show with which version a failure began.
         lease_seconds: length of a lease. Defaults to the server's setting, 60 s.
         max_attempts: maximum attempts per task, if the submission does not set it.
@@ -71,7 +77,7 @@ class AgentClient:
         order = {
             "agent_type": agent_type,
             "task_types": list(task_types),
-            "agent": name or _own_name(),
+            "agent": name or own_name(),
             "version": version,
             "lease_seconds": lease_seconds,
             "max_attempts": max_attempts,
@@ -83,6 +89,8 @@ class AgentClient:
         self._tasks: set[AgentTask] = set()
         self._awake = asyncio.Event()
         self._stopping = asyncio.Event()
+        self.order: str | None = None
+        """What the agent of this name is told: `drain` or `stop`; None: to work."""
 
     async def __aenter__(self) -> AgentClient:
         """Begin."""
@@ -107,6 +115,14 @@ class AgentClient:
     def stop(self) -> None:
         """End `tasks` after the current task."""
         self._stopping.set()
+
+    def obey(self, order: str) -> None:
+        """Do what the agent is told: `drain` ends `tasks` after the current one, `stop` releases that."""
+        self.order = order
+        self.stop()
+        if order == "stop":
+            for task in list(self._tasks):
+                task.end(order)
 
     def nudged(self) -> None:
         """Make `tasks` ask for a task now. Call it when a request arrives at `nudge_url`."""
@@ -277,8 +293,8 @@ class AgentClient:
             "progress_percent": percent,
             "current_step": step,
             "checkpoint_data": checkpoint,
-            "remaining_seconds": _seconds("remaining", remaining),
-            "stall_seconds": _seconds("stall_timeout", stall_timeout),
+            "remaining_seconds": seconds_named("remaining", remaining, code="bad_renewal"),
+            "stall_seconds": seconds_named("stall_timeout", stall_timeout, code="bad_renewal"),
         }
         told = {name: value for name, value in told.items() if value is not None}
         try:
@@ -288,6 +304,8 @@ class AgentClient:
             raise
         task.expires_at = max(task.expires_at, asked_at + task.lease_seconds)
         task.is_overdue = answer.get("is_overdue", False)
+        if order := answer.get("order"):
+            self.obey(order)
         is_cancelled: bool = answer["cancel_requested"]
         if is_cancelled:
             task.end("cancelled")
@@ -304,7 +322,7 @@ class AgentClient:
         """Yield tasks, one at a time, with renewed leases. Retries while the API is away.
 
         A task that has not ended when you ask for the next one is released. To run several tasks at a time,
-        run several loops.
+        run several loops. If the agent of this name is told to end, the loop ends, and `order` says what.
 
         Args:
             wait_seconds: time to wait for a task in one request.
@@ -319,6 +337,9 @@ class AgentClient:
                 await self._rest(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 continue
+            except ConflictError:  # its agent is told to end
+                self.obey("drain")
+                return
             pause = _FIRST_PAUSE_SECONDS
             if task is None:
                 is_hasty = time.monotonic() - began_at < _AT_ONCE_SECONDS  # a server that ends
@@ -375,16 +396,3 @@ class AgentClient:
         finally:
             for one in waiting:
                 one.cancel()
-
-
-def _seconds(name: str, value: float | timedelta | None) -> float | None:
-    """Return a duration in seconds. Raises InvalidInputError if it is none."""
-    seconds = None if value is None else seconds_of(value)
-    if seconds is None and value is not None:
-        raise InvalidInputError("bad_renewal", f"{name}: pass seconds or a timedelta, not {value!r}")
-    return seconds
-
-
-def _own_name() -> str:
-    host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:48]
-    return f"{host}-{secrets.token_hex(4)}"

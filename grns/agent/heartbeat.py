@@ -35,6 +35,9 @@ class Kept(Protocol):
     def end(self, reason: str) -> None:
         """Hear, from another thread, that it is over: `lost`, `deadline` or `cancelled`."""
 
+    def hear(self, order: str) -> None:
+        """Hear, from another thread, what the worker's agent is told: `drain` or `stop`."""
+
 
 class LeaseRenewer:
     """Renews each task every third of its lease, until it is forgotten or over."""
@@ -130,6 +133,8 @@ class LeaseRenewer:
             return None
         task.expires_at = max(task.expires_at, sent_at + task.lease_seconds)
         task.is_overdue = answer.get("is_overdue", False)
+        if order := answer.get("order"):
+            task.hear(order)
         return CANCELLED if answer["cancel_requested"] else None
 
     def _hurry(self, task: Kept) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import secrets
+import socket
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -103,6 +106,12 @@ class AgentHttp:
         except httpx2.HTTPError as error:
             raise _translated(error) from error
         return _answer(answer)
+
+
+def own_name() -> str:
+    """Return a name that no other worker has: the host's, and a random suffix."""
+    host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:48]
+    return f"{host}-{secrets.token_hex(4)}"
 
 
 def _translated(error: httpx2.HTTPError) -> GrnsError:

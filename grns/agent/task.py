@@ -107,6 +107,11 @@ class AgentTask(WaitMethods, PersonMethods):
             with suppress(RuntimeError):  # a loop that is closed has nothing to cut
                 self._loop.call_soon_threadsafe(self._cut)
 
+    def hear(self, order: str) -> None:
+        """Pass on what the worker's agent is told. Any thread may call it."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._client.obey, order)
+
     def _cut(self) -> None:
         if self._scope is not None:
             self._scope.cancel()

@@ -1,327 +1,149 @@
-"""The queue, for agents that work over HTTP: they ask for a task, keep it, and say what came of it."""
+"""Agents by name: register them, see whether they are there, take their heartbeats, and end them."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import time
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import Request
-from pydantic import BaseModel, Field
+from fastapi import Path, Query
+from pydantic import Field
 from starlette.responses import Response
 
-from grns.access.keys import ended_key
-from grns.api.access import Agent, Reader, RequestContext
+from grns.api.access import Agent, Operator, Reader
 from grns.api.answer import Answer
-from grns.api.request import Body, around, strict_body
+from grns.api.page import Cursor, Limit, PageOf, answer
+from grns.api.request import Body, strict_body
 from grns.api.route import router
-from grns.errors import NotFoundError
-from grns.gateway.attempts import OpenDatabase
-from grns.gateway.claims import AssignedTask, WaitingWorker
-from grns.model import claim_token
-from grns.model.claim_token import ClaimToken, SigningKey
-from grns.model.json import dumps, loads_stored
-from grns.model.outcome import Outcome, Verb
-from grns.model.submission import AgentType, MaxAttempts, Token
-from grns.stats.counts import count_states
-from grns.tasks.pools import PoolState, list_pools
-from grns.worker.claims import Claimant
+from grns.model import agent as model
+from grns.model.field_types import AgentId
+from grns.model.submission import AgentType, Token
 
-routes = router("queue")
+routes = router("agents")
 
-_MOST_POOLS = 100
-_RELEASED = "released"
-Seconds = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False, strict=True)]
-_Text = Annotated[str, Field(max_length=1000)]
+AgentName = Annotated[Token, Path(description="Name of the agent.")]
 
 
-class ClaimRequest(Body):
-    """Task types to claim, the worker's name and the time to wait.
+class ProfileRequest(Body, model.AgentProfile):
+    """What is registered of an agent; fields that are left out get their defaults."""
 
-    `agent` and `version` appear in lists of workers. The server bounds `wait_seconds`. The lease is
-    `lease_seconds` unless the worker renews it. grns sends wakeups to `nudge_url`.
+
+class HeartbeatRequest(Body, model.AgentHeartbeat):
+    """What an agent says of itself.
+
+    `agent_id` is its life, such as a new UUID each time that it starts. Another one than before, and the
+    first heartbeat after `stopped` or after it was dead, begins a new life, for which no earlier order holds.
     """
 
-    agent_type: AgentType = "worker"
-    task_types: Annotated[list[Token], Field(min_length=1, max_length=100)]
-    agent: Token | None = None
-    version: Annotated[str, Field(pattern=r"^[!-~]{1,64}$")] | None = None
-    max_attempts: MaxAttempts | None = None
-    wait_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False, strict=True)] = 20.0
-    lease_seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False, strict=True)] | None = None
-    nudge_url: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    agent_id: AgentId | None = None
 
 
-class TokenRequest(Body):
-    """A request about a claimed task, with the claim token."""
+class TerminateRequest(Body):
+    """Whether the agent may finish its tasks, and why it is to end.
 
-    token: Annotated[str, Field(min_length=1, max_length=2100)]
-
-
-class CompleteRequest(TokenRequest):
-    """Complete the task. `result` is any JSON value."""
-
-    result: Any = None
-
-
-class FailureDetail(Body):
-    """An error: class, message and frames, the innermost first."""
-
-    class_: Annotated[str, Field(alias="class", min_length=1, max_length=255)]
-    message: Annotated[str, Field(max_length=4000)] = ""
-    frames: Annotated[list[_Text], Field(max_length=50)] = Field(default_factory=list)
-
-
-class FailRequest(TokenRequest):
-    """Fail the attempt: retry after some seconds or the usual backoff, or not at all."""
-
-    error: FailureDetail
-    retry: Annotated[bool, Field(strict=True)] = True
-    retry_after_seconds: Seconds | None = None
-
-
-class ReleaseRequest(TokenRequest):
-    """Release the task. The attempt does not count."""
-
-    reason: Annotated[str, Field(min_length=1, max_length=1000)] = _RELEASED
-
-
-class SnoozeRequest(TokenRequest):
-    """Put the task off. The attempt does not count."""
-
-    after_seconds: Seconds
-
-
-class ClaimedTask(BaseModel):
-    """A claimed task. This is attempt `counted_attempt` of `max_attempts`.
-
-    `checkpoint_data` is what an earlier attempt has kept; null if none has.
+    `agent_id` is the life that you mean, as you have seen it. If the agent has begun another one, it goes on.
     """
 
-    id: str
-    task_type: str
-    priority: int
-    attempt: int
-    counted_attempt: int
-    max_attempts: int
-    payload: dict[str, Any]
-    trace_id: str
-    checkpoint_data: Any
+    agent_id: AgentId | None = None
+    graceful: Annotated[bool, Field(strict=True)] = True
+    reason: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
 
 
-class ClaimResponse(BaseModel):
-    """A claimed task with its claim token, which is a secret.
-
-    The lease began after `waited_seconds`, or a moment later.
-    """
-
-    token: str
-    lease_seconds: float
-    waited_seconds: float
-    agent_id: str
-    task: ClaimedTask
-
-
-class FinishResponse(BaseModel):
-    """The status of the task."""
-
-    status: str
-
-
-class QueueStatus(BaseModel):
-    """Task counts by status, waiting claim requests of this server by pool, and the first pools."""
-
-    states: dict[str, int]
-    total: int
-    waiting: dict[str, int]
-    pools: list[PoolState]
-    has_more: bool
-
-
-@routes.post(
-    "/queue/claim",
-    response_model=ClaimResponse,
-    responses={204: {"description": "There was nothing to do in all that time"}},
-)
-async def claim_next_task(
-    request: Request,
-    request_context: Agent,
-    body: Annotated[ClaimRequest, strict_body(ClaimRequest, code="bad_claim")],
+@routes.get("/agents", response_model=PageOf[model.Agent])
+async def list_agents(
+    request_context: Reader,
+    agent_type: Annotated[AgentType | None, Query(description="Only those of this pool.")] = None,
+    health: Annotated[
+        str | None,
+        Query(description="`healthy`, `degraded`, `stale`, `dead`, `stopped` or `absent`.", max_length=20),
+    ] = None,
+    capability: Annotated[Token | None, Query(description="Only those that have it.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> Response:
-    """Claim the next task, the most urgent and oldest first. Wait if there is none."""
-    began_at = time.monotonic()
-    request_context.check_pool(body.agent_type)
-    await (
-        request_context.context.token_keys.latest()
-    )  # a claim that could not be answered would spend an attempt
-    gone = asyncio.ensure_future(_disconnected(request))
-    try:
-        with request_context.context.key_watch.over(request_context.principal, gone.cancel):
-            handed = await request_context.context.agent_claims.next_task(
-                _seeking(request_context, body), gone
+    """List agents by name."""
+    async with request_context.reading() as database:
+        return answer(
+            await request_context.client(database).agents.list(
+                pool=agent_type, health=health, capability=capability, limit=limit, after=cursor
             )
-        if gone.cancelled():
-            raise ended_key()
-    finally:
-        gone.cancel()
-    if handed is None:
-        return Response(status_code=204)
-    return Answer(_handed_out(handed, began_at, await request_context.context.token_keys.latest()))
-
-
-@routes.post("/queue/complete", response_model=FinishResponse)
-async def complete_claim(
-    request_context: Agent,
-    body: Annotated[
-        CompleteRequest,
-        strict_body(CompleteRequest, lambda context: around(context.result_limits), code="bad_completion"),
-    ],
-) -> Response:
-    """Complete a task with its result. Repeating the request gives the same answer."""
-    outcome = Outcome(Verb.SUCCEED, result=dumps(body.result, request_context.context.result_limits))
-    return await _written(
-        request_context,
-        body,
-        lambda open_database, shown: request_context.context.agent_writes.finish(
-            open_database, shown, outcome
-        ),
-    )
-
-
-@routes.post("/queue/fail", response_model=FinishResponse)
-async def fail_claim(
-    request_context: Agent, body: Annotated[FailRequest, strict_body(FailRequest, code="bad_failure")]
-) -> Response:
-    """Fail an attempt. The task is retried if attempts are left, unless `retry` is false."""
-
-    async def write(open_database: OpenDatabase, shown: ClaimToken) -> str:
-        return await request_context.context.agent_writes.fail(
-            open_database,
-            shown,
-            error_class=body.error.class_,
-            message=body.error.message,
-            frames=body.error.frames,
-            is_final=not body.retry,
-            after_seconds=body.retry_after_seconds,
         )
 
-    return await _written(request_context, body, write)
 
-
-@routes.post("/queue/snooze", response_model=FinishResponse)
-async def snooze_claim(
-    request_context: Agent, body: Annotated[SnoozeRequest, strict_body(SnoozeRequest, code="bad_snooze")]
-) -> Response:
-    """Put a task off. The attempt does not count; the next one starts after some seconds."""
-    outcome = Outcome(Verb.SNOOZE, backoff_seconds=body.after_seconds)
-    return await _written(
-        request_context,
-        body,
-        lambda open_database, shown: request_context.context.agent_writes.finish(
-            open_database, shown, outcome
-        ),
-    )
-
-
-@routes.post("/queue/release", response_model=FinishResponse)
-async def release_claim(
-    request_context: Agent, body: Annotated[ReleaseRequest, strict_body(ReleaseRequest, code="bad_release")]
-) -> Response:
-    """Release a task. The attempt does not count."""
-    return await _written(
-        request_context,
-        body,
-        lambda open_database, shown: request_context.context.agent_writes.release(
-            open_database, shown, body.reason
-        ),
-    )
-
-
-@routes.get("/queue/status", response_model=QueueStatus)
-async def read_queue_status(request_context: Reader) -> Response:
-    """Return the counts of tasks and the pools."""
+@routes.get("/agents/{name}", response_model=model.Agent)
+async def read_agent(request_context: Reader, name: AgentName) -> Response:
+    """Return an agent: what is registered, whether it is there, and what it does."""
     async with request_context.reading() as database:
-        states = await count_states(database, workspace=request_context.workspace)
-        page = await list_pools(database, workspace=request_context.workspace, limit=_MOST_POOLS)
+        return Answer(await request_context.client(database).agents.get(name))
+
+
+@routes.put("/agents/{name}", response_model=model.Agent)
+async def put_agent(
+    request_context: Agent,
+    body: Annotated[ProfileRequest, strict_body(ProfileRequest, code="bad_agent")],
+    name: AgentName,
+) -> Response:
+    """Register an agent, or replace what is registered. Its lives and its orders stay."""
+    request_context.check_pool(body.agent_type)
+    profile: dict[str, Any] = body.model_dump(exclude={"agent_type"})
+    async with request_context.writing() as database:
+        return Answer(
+            await request_context.client(database).agents.put(name, pool=body.agent_type, **profile)
+        )
+
+
+@routes.delete("/agents/{name}", status_code=204)
+async def delete_agent(request_context: Operator, name: AgentName) -> Response:
+    """Forget an agent that is not there."""
+    async with request_context.writing() as database:
+        await request_context.client(database).agents.delete(name)
+    return Response(status_code=204)
+
+
+@routes.post("/agents/{name}/heartbeat", response_model=model.AgentOrder)
+async def beat_agent(
+    request_context: Agent,
+    body: Annotated[HeartbeatRequest, strict_body(HeartbeatRequest, code="bad_heartbeat")],
+    name: AgentName,
+) -> Response:
+    """Say that an agent lives, and learn what it is told to do.
+
+    Claims and renewals of an HTTP worker with this name count as heartbeats, too.
+    """
+    if request_context.principal.pools:
+        async with request_context.reading() as database:
+            found = await request_context.client(database).agents.get(name)
+        request_context.check_pool(found.agent_type)
+    heartbeat = model.AgentHeartbeat(**body.model_dump(exclude={"agent_id"}))
     return Answer(
-        {
-            "states": states,
-            "total": sum(states.values()),
-            "waiting": request_context.context.agent_claims.waiting(request_context.workspace),
-            "pools": page.rows,
-            "has_more": page.next_cursor is not None,
-        }
+        await request_context.context.heartbeats.beat(
+            request_context.workspace, name, heartbeat, life=body.agent_id
+        )
     )
 
 
-async def _disconnected(request: Request) -> None:
-    """Return once the client has gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+@routes.get("/agents/{name}/tasks", response_model=list[model.AgentWork])
+async def list_agent_tasks(request_context: Reader, name: AgentName, limit: Limit = 50) -> Response:
+    """List the tasks that an agent runs, the oldest first."""
+    async with request_context.reading() as database:
+        return Answer(await request_context.client(database).agents.tasks(name, limit=limit))
 
 
-def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWorker:
-    context = request_context.context
-    types = sorted(set(wanted.task_types))
-    lease_seconds = wanted.lease_seconds or context.http_lease_seconds
-    # One life of a worker, as far as requests tell them apart.
-    said = (wanted.agent or "", wanted.version or "", str(lease_seconds))
-    parts = (request_context.workspace, request_context.actor, *said, *types)
-    digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
-    return WaitingWorker(
-        claimant=Claimant(
-            agent_id=f"{wanted.agent_type}-{digest}",
-            workspace=request_context.workspace,
-            agent_type=wanted.agent_type,
-            handled=dict.fromkeys(types, wanted.max_attempts),
-            lease_seconds=lease_seconds,
-        ),
-        name=wanted.agent or "http",
-        version=wanted.version or "",
-        principal=request_context.principal,
-        wait_seconds=min(wanted.wait_seconds, context.http_wait_seconds),
-        nudge_url=wanted.nudge_url,
-    )
+@routes.post("/agents/{name}/terminate", response_model=model.Agent)
+async def terminate_agent(
+    request_context: Operator,
+    body: Annotated[TerminateRequest, strict_body(TerminateRequest, code="bad_termination")],
+    name: AgentName,
+) -> Response:
+    """Tell an agent to end: it learns of it with its next heartbeat, renewal or claim."""
+    async with request_context.writing() as database:
+        return Answer(
+            await request_context.client(database).agents.terminate(
+                name, reason=body.reason, graceful=body.graceful, life=body.agent_id
+            )
+        )
 
 
-def _handed_out(handed: AssignedTask, began_at: float, key: SigningKey) -> dict[str, Any]:
-    claim, shown = handed.claim, handed.token
-    claimed_at = claim.expires_at - shown.lease_seconds
-    return {
-        "token": shown.reveal(key),
-        "lease_seconds": shown.lease_seconds,
-        "waited_seconds": max(0.0, claimed_at - began_at),
-        "agent_id": shown.agent_id,
-        "task": {
-            "id": claim.id,
-            "task_type": claim.task_type,
-            "priority": claim.priority,
-            "attempt": claim.attempt,
-            "counted_attempt": claim.counted_attempts,
-            "max_attempts": claim.attempt_limit,
-            "payload": loads_stored(claim.payload),
-            "trace_id": claim.trace_id,
-            "checkpoint_data": handed.checkpoint,
-        },
-    }
-
-
-async def verified(request_context: RequestContext, said: TokenRequest) -> ClaimToken:
-    """Return the token that was shown. Raises NotFoundError: another workspace, Forbidden: another pool."""
-    shown = await request_context.context.token_keys.verify(claim_token.read(said.token))
-    if shown.workspace != request_context.workspace:
-        raise NotFoundError(f"there is no such claim in workspace {request_context.workspace}")
-    request_context.check_pool(shown.agent_type)
-    return shown
-
-
-async def _written(
-    request_context: RequestContext,
-    said: TokenRequest,
-    write: Callable[[OpenDatabase, ClaimToken], Awaitable[str]],
-) -> Answer:
-    return Answer(
-        {"status": await write(request_context.writing_attempt, await verified(request_context, said))}
-    )
+@routes.post("/agents/{name}/resume", response_model=model.Agent)
+async def resume_agent(request_context: Operator, name: AgentName) -> Response:
+    """Take back the order that an agent was given."""
+    async with request_context.writing() as database:
+        return Answer(await request_context.client(database).agents.resume(name))

@@ -25,6 +25,7 @@ from grns.model.json import Limits
 from grns.model.url_policy import UrlPolicy
 from grns.nats import JetStream
 from grns.postgres.database import Database
+from grns.tasks.agents import Heartbeats
 from grns.tasks.output import OutputHub
 from grns.tasks.submit import Submissions
 from grns.telemetry.signal import Emit
@@ -73,6 +74,7 @@ class ApiContext:
     token_keys: TokenKeys = field(init=False)
     submitters: Submitters = field(init=False)
     outputs: OutputHub = field(init=False)
+    heartbeats: Heartbeats = field(init=False)
     output_readers: WorkspaceLimiter = field(init=False)
     turns: QueryLimiter = field(init=False)
     attempt_turns: QueryLimiter = field(init=False)
@@ -85,6 +87,7 @@ class ApiContext:
         self.token_keys = TokenKeys(self.database)
         self.submitters = Submitters(self.database, batch_limit=self.batch_limit)
         self.outputs = OutputHub(self.database, self.transport)
+        self.heartbeats = Heartbeats(self.database)
         self.output_readers = WorkspaceLimiter(
             "output streams", most=_MOST_READERS, most_of_one=_MOST_READERS_OF_ONE
         )

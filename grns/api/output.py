@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Agent, Reader, RequestContext
-from grns.api.agent import TokenRequest, verified
 from grns.api.answer import Answer
+from grns.api.queue import TokenRequest, verified
 from grns.api.request import Body, around, strict_body
 from grns.api.route import router
 from grns.api.stream import EVENT_STREAM, KEY_ENDED, RETRY, opened

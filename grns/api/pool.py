@@ -19,7 +19,8 @@ from grns.tasks import pools as store
 from grns.tasks.pauses import Pause
 from grns.tasks.pools import PoolState
 from grns.tasks.quotas import PoolQuota, put_quota
-from grns.worker.registry import WorkerState, list_agents
+from grns.worker import registry
+from grns.worker.registry import WorkerState
 
 routes = router("pools")
 
@@ -121,5 +122,7 @@ async def list_workers(request_context: Reader, limit: Limit = 50, cursor: Curso
     """List workers by pool."""
     async with request_context.reading() as database:
         return answer(
-            await list_agents(database, workspace=request_context.workspace, limit=limit, after=cursor)
+            await registry.list_workers(
+                database, workspace=request_context.workspace, limit=limit, after=cursor
+            )
         )

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Agent, RequestContext
-from grns.api.agent import Seconds, TokenRequest, verified
 from grns.api.answer import Answer
+from grns.api.queue import Seconds, TokenRequest, verified
 from grns.api.request import around, strict_body
 from grns.api.route import router
 from grns.api.task import TaskId
@@ -40,11 +40,13 @@ class RenewResponse(BaseModel):
     """The new lease. If `cancel_requested` is true, release the task.
 
     If `is_overdue` is true, the attempt takes longer than expected: it is ended if it reports no progress.
+    `order` is what the worker's agent is told: `drain` to claim no more, `stop` to release its tasks, too.
     """
 
     lease_seconds: float
     cancel_requested: bool
     is_overdue: bool
+    order: str | None
 
 
 @routes.post("/queue/renew", response_model=RenewResponse)
@@ -94,5 +96,6 @@ async def _renewed(request_context: RequestContext, said: RenewRequest, shown: C
             "lease_seconds": shown.lease_seconds,
             "cancel_requested": renewal.is_cancel_requested,
             "is_overdue": renewal.is_overdue,
+            "order": renewal.order,
         }
     )

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Agent, RequestContext
-from grns.api.agent import FinishResponse, Seconds, TokenRequest, verified
 from grns.api.answer import Answer
+from grns.api.queue import FinishResponse, Seconds, TokenRequest, verified
 from grns.api.request import Body, around, strict_body
 from grns.api.route import router
 from grns.errors import InvalidInputError, PermissionDeniedError

@@ -29,6 +29,7 @@ from grns.settings import Settings, load, reveal
 from grns.telemetry import log
 from grns.worker.heartbeat import Heartbeat, is_running
 from grns.worker.leases import SharedLeaseTable
+from grns.worker.usage import ProcessUsage
 
 _log = structlog.get_logger()
 
@@ -74,6 +75,7 @@ def make(
         lease_seconds=app.settings.lease_seconds,
         ack_wait_seconds=app.settings.ack_wait_seconds,
         is_worker_running=partial(is_running, config.worker_pid),
+        usage=ProcessUsage(config.worker_pid),
         emit=app.telemetry.emit,
         on_ready=on_ready,
     )

@@ -19,6 +19,7 @@ from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.heartbeat_process import HeartbeatProcess, table_size
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
+from grns.worker.order_watch import OrderWatch
 from grns.worker.output import OutputPublisher
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.poller import Poller
@@ -55,6 +56,7 @@ class _WorkerFactory:
             agent_type=pool.agent_type,
             handled={name: handler.max_attempts for name, handler in pool.handlers.items()},
             lease_seconds=settings.lease_seconds,
+            agent=settings.agent,
         )
         self.slots = Slots(settings.concurrency)
         self.table, self.table_descriptor = SharedLeaseTable.create(table_size(settings.concurrency))
@@ -100,6 +102,7 @@ class _WorkerFactory:
             make_poller=self.poller,
             make_router=self.router,
             make_pause_watch=self.pause_watch,
+            make_order_watch=self.order_watch,
             declare=self.declare,
             claim_batch=self.settings.claim_batch,
             grace_seconds=self.settings.shutdown_grace_seconds,
@@ -178,6 +181,16 @@ class _WorkerFactory:
             workspace=self.claimant.workspace,
             actor=self.claimant.agent_id,
             limits=self.settings.payload_limits,
+        )
+
+    def order_watch(self, worker: Worker) -> OrderWatch:
+        """Return the watch of what the worker's agent is told to do."""
+        return OrderWatch(
+            database=self.database,
+            claimant=self.claimant,
+            slots=self.slots,
+            stop=worker.stop,
+            emit=self.emit,
         )
 
     def pause_watch(self, worker: Worker) -> PauseWatch:

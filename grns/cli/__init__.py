@@ -104,6 +104,7 @@ root = LazyGroup(
             LazyCommand("server", "Run all daemons in one process.", "daemon:server"),
             LazyCommand("daemon", "Run one daemon: relay, reaper, scheduler, api, …", ":daemon_group"),
             LazyCommand("worker", "Start a worker; list and show workers.", ":worker_group"),
+            LazyCommand("agent", "Register, list, show and terminate agents.", "agent:agent"),
         ],
         "Administer": [
             LazyCommand("admin", "Set up PostgreSQL and NATS; manage keys and workspaces.", ":admin_group"),

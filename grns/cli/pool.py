@@ -20,7 +20,8 @@ from grns.postgres.paging import Page
 from grns.tasks import pools, quotas
 from grns.tasks.pauses import Pause, in_force
 from grns.tasks.pools import PoolState, PriorityBacklog
-from grns.worker.registry import WorkerState, list_agents
+from grns.worker import registry
+from grns.worker.registry import WorkerState
 
 _PAGE = 1000
 
@@ -202,7 +203,7 @@ _WORKER: Sequence[tuple[str, Cell]] = (
 @paged(_WORKERS, nothing="no workers")
 async def list_workers(session: CliSession, **page: Any) -> Page[WorkerState]:
     """List workers by pool, HTTP workers and silent workers included."""
-    return await list_agents(session.database, workspace=session.workspace, **page)
+    return await registry.list_workers(session.database, workspace=session.workspace, **page)
 
 
 @click.command(
@@ -215,7 +216,9 @@ async def show_worker(session: CliSession, out: Output, worker_id: str) -> None:
     """Show a worker: its slots, task types, process and last heartbeat."""
     after: str | None = None
     while True:
-        page = await list_agents(session.database, workspace=session.workspace, limit=_PAGE, after=after)
+        page = await registry.list_workers(
+            session.database, workspace=session.workspace, limit=_PAGE, after=after
+        )
         worker = next((one for one in page.rows if one.agent_id == worker_id), None)
         if worker is not None:
             out.details(worker, _WORKER)

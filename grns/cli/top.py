@@ -30,7 +30,7 @@ from grns.model.text import lasted, safe
 from grns.stats import counts
 from grns.stats.counts import StepCounts
 from grns.tasks.pools import PoolState, list_pools
-from grns.worker.registry import list_agents
+from grns.worker.registry import list_workers
 
 Snapshot = Mapping[str, Any]
 
@@ -164,7 +164,7 @@ async def read_snapshot(session: CliSession, rates: FollowRate) -> dict[str, Any
     )
     rates.note(minutes, now)
     pools = await list_pools(database, workspace=workspace, limit=_MOST_POOLS)
-    workers = await list_agents(database, workspace=workspace, limit=_MOST_WORKERS)
+    workers = await list_workers(database, workspace=workspace, limit=_MOST_WORKERS)
     ages = [pool.oldest_seconds for pool in pools.rows if pool.oldest_seconds is not None]
     return {
         "at": now,

@@ -78,6 +78,7 @@ class _Processes(click.IntRange):
     type=click.IntRange(0, 65535),
     help="Port of Prometheus metrics; process N uses this port + N.",
 )
+@click.option("--agent", metavar="NAME", help="Name of the agent that this worker is.")
 @click.option("--reload", is_flag=True, help="Start again when a Python file below this directory changes.")
 @click.option(PARENT, type=int, hidden=True)
 def start(
@@ -85,14 +86,17 @@ def start(
     concurrency: int | None,
     processes: int,
     metrics_port: int | None,
+    agent: str | None,
     reload: bool,
     parent_descriptor: int | None,
 ) -> None:
     """Run a pool's handlers until SIGTERM. Tasks that outlast the grace period are released."""
-    settings = load(concurrency=concurrency, metrics_port=metrics_port)
+    settings = load(concurrency=concurrency, metrics_port=metrics_port, agent=agent)
     if reload:
         run_and_reload([sys.executable, "-m", "grns", *sys.argv[1:]], settings.shutdown_grace_seconds)
         return
+    if processes > 1 and settings.agent is not None:
+        raise SettingsError(f"agent {settings.agent} is one process: leave out --processes")
     if processes > 1:
         commands = _commands(target, concurrency, processes, settings.metrics_port)
         sys.exit(run_together(commands, grace_seconds=settings.shutdown_grace_seconds))

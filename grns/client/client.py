@@ -35,6 +35,7 @@ from grns.nats import JetStream
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
 from grns.tasks import read
+from grns.tasks.agents import Agents
 from grns.tasks.announce import announce
 from grns.tasks.cancel import cancel
 from grns.tasks.output import OutputHub
@@ -97,6 +98,11 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
     def limits(self) -> TaskLimits:
         """How many tasks run at once, and how many begin in a time: create, list, pause and delete limits."""
         return TaskLimits(self._database, self._workspace, self._actor or "client")
+
+    @property
+    def agents(self) -> Agents:
+        """Agents by name: register and list them, and tell them to end."""
+        return Agents(self._database, self._workspace, self._actor)
 
     @property
     def questions(self) -> Questions:

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from uuid import UUID
 
@@ -52,10 +52,11 @@ OpenDatabase = Callable[[], AbstractAsyncContextManager[Database | Session]]
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The answer to a renewal: whether the task is to be cancelled, and has taken longer than expected."""
+    """The answer to a renewal: whether the task is to be cancelled, or is overdue; what the agent is told."""
 
     is_cancel_requested: bool
     is_overdue: bool
+    order: str | None = None
 
 
 @dataclass(slots=True)
@@ -100,8 +101,8 @@ class HttpAttempts:
             self._note_loss(token, "refused")
             raise
         self._registry.holds(token.workspace, token.agent_id, token.lease_id, token.lease_seconds)
-        await self._registry.note(token.workspace, token.agent_id)
-        return renewal
+        order = await self._registry.note(token.workspace, token.agent_id)
+        return replace(renewal, order=order)
 
     async def _record(self, open_database: OpenDatabase, token: ClaimToken, report: Report) -> bool:
         """Write a report, a second after the last one at least, together with those that come meanwhile."""

@@ -12,7 +12,7 @@ from typing import Any
 from grns.access.keys import recognise
 from grns.access.limiter import WorkspaceLimiter
 from grns.access.principals import Principal
-from grns.errors import GrnsError, RateLimitedError
+from grns.errors import ConflictError, GrnsError, RateLimitedError
 from grns.gateway.long_poll import LongPollQueue, PendingClaim, PollIntervals
 from grns.gateway.registry import WorkerRegistry
 from grns.gateway.wakeups import Wakeups
@@ -100,7 +100,9 @@ class HttpClaims:
                     principal=seeking.principal,
                 )
                 self._nudges.begin()
-            await self._registry.register(who, name=seeking.name, version=seeking.version)
+            order = await self._registry.register(who, name=seeking.name, version=seeking.version)
+            if order is not None:
+                raise ConflictError(f"agent {who.agent} is told to {order}")
             pending = self._pending_claim(who)
             try:
                 claim = await self._wait(pending, seeking.wait_seconds, gone)

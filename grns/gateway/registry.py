@@ -28,6 +28,7 @@ class _Seen:
 
     noted_at: float = -_NOTE_SECONDS
     is_registered: bool = False
+    order: str | None = None
     leases: dict[UUID, float] = field(default_factory=dict)
 
 
@@ -42,13 +43,13 @@ class WorkerRegistry:
         self._emit = emit
         self._seen: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
 
-    async def register(self, claimant: Claimant, *, name: str, version: str) -> None:
-        """Make an agent known that asks for a task."""
+    async def register(self, claimant: Claimant, *, name: str, version: str) -> str | None:
+        """Make an agent known that asks for a task, and return what it is told to do."""
         seen = self._of(claimant.workspace, claimant.agent_id)
         if seen.is_registered:
             await self.note(claimant.workspace, claimant.agent_id)
         if seen.is_registered:
-            return
+            return seen.order
         try:
             await agent.register(
                 self._database, claimant, concurrency=1, version=version, host=name, pid=agent.NO_PROCESS
@@ -56,21 +57,25 @@ class WorkerRegistry:
         except GrnsError as error:
             self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
         else:
-            seen.is_registered, seen.noted_at = True, time.monotonic()
+            seen.is_registered, seen.noted_at, seen.order = True, time.monotonic(), None
+        return None
 
-    async def note(self, workspace: str, agent_id: str) -> None:
-        """Note that an agent lives, unless that was noted a moment ago."""
+    async def note(self, workspace: str, agent_id: str) -> str | None:
+        """Note that an agent lives, unless that was noted a moment ago; return what it is told to do."""
         seen, now = self._of(workspace, agent_id), time.monotonic()
         if now - seen.noted_at < _NOTE_SECONDS:
-            return
+            return seen.order
         seen.noted_at = now
         seen.leases = {lease_id: until for lease_id, until in seen.leases.items() if until > now}
         try:
-            seen.is_registered &= await agent.touch(
+            touched = await agent.touch(
                 self._database, agent_id, idle_seconds=0.0, running=len(seen.leases), workspace=workspace
             )
+            seen.is_registered &= touched.is_known
+            seen.order = touched.order
         except GrnsError as error:
             self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
+        return seen.order
 
     def holds(self, workspace: str, agent_id: str, lease_id: UUID, lease_seconds: float) -> None:
         """Take note of a lease that an agent has from now on, or goes on having."""

@@ -12,6 +12,7 @@ from itertools import product
 from grns.maintenance import queue_stats as gauge
 from grns.model.task import TaskStatus
 from grns.nats import JetStream
+from grns.model.agent import HEALTHS
 from grns.postgres.database import Database
 from grns.telemetry import metrics
 from grns.telemetry.metric import Metric
@@ -35,6 +36,7 @@ class GaugeCollector:
             "states": self.read_states,
             "lags": self.read_lags,
             "workers": self.read_workers,
+            "agents": self.read_agents,
             "consumers": self.read_consumers,
         }
 
@@ -91,6 +93,14 @@ class GaugeCollector:
         ):
             places = [(force.workspace, force.agent_type) for force in forces]
             self._tell(metric, list(zip(places, numbers, strict=True)))
+        return False
+
+    async def read_agents(self) -> bool:
+        """Read how many agents are of which health: of each pool all of them, so that none is seen as 0."""
+        found = {(space, pool, health): n for space, pool, health, n in await gauge.agents(self._database)}
+        pools = {(space, pool) for space, pool, _ in found}
+        counts = {(*pool, health): found.get((*pool, health), 0) for pool, health in product(pools, HEALTHS)}
+        self._tell(metrics.AGENTS, counts.items())
         return False
 
     async def read_consumers(self) -> bool:

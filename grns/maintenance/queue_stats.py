@@ -70,6 +70,11 @@ async def lags(database: Database) -> Lags:
     return Lags(*(await database.run("read_lags"))[0])
 
 
+async def agents(database: Database) -> Sequence[tuple[str, str, str, int]]:
+    """Return workspace, agent type, health and number of agents with a name."""
+    return [tuple(row) for row in await database.run("count_agents")]
+
+
 async def pool_capacities(database: Database) -> Sequence[PoolCapacity]:
     """Return the pools that have live workers."""
     return [PoolCapacity(*row) for row in await database.run("count_workers")]

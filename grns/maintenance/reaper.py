@@ -14,6 +14,7 @@ from grns.postgres.database import Database, Row
 from grns.runtime.service import PeriodicService
 from grns.settings.groups import LeaseSettings
 from grns.telemetry.task_signals import (
+    AttemptCut,
     AttemptOverdue,
     AttemptStalled,
     ReaperGraceStarted,
@@ -22,6 +23,7 @@ from grns.telemetry.task_signals import (
 
 _BATCH = 200
 _WARN_SECONDS = 15.0
+_PRESENCE_SECONDS = 2.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -35,6 +37,7 @@ class Reaper(PeriodicService):
     _scan_window: ScanWindow = field(default_factory=ScanWindow, init=False)
     _is_holding: bool = field(default=False, init=False)
     _warn_at: float = field(default=-math.inf, init=False)
+    _presence_at: float = field(default=-math.inf, init=False)
 
     async def tick(self) -> float:
         """Reap one batch, unless reapers hold still after an outage."""
@@ -50,6 +53,8 @@ class Reaper(PeriodicService):
             return tick_seconds
         self._is_holding = False
         await self._end_stalled()
+        for row in await self.database.run("end_ordered", settings.agent_grace_seconds, _BATCH):
+            self.emit(AttemptCut(row["id"], row["agent_id"], row["attempt"], row["trace_id"]))
         rows = await reap(self.database, _BATCH, self._scan_window.seconds())
         for row in rows:
             self.emit(TaskReaped(row["id"], row["agent_id"], row["attempt"], row["trace_id"], row["status"]))
@@ -58,12 +63,23 @@ class Reaper(PeriodicService):
         if len(rows) == _BATCH:
             return 0.0
         await self._warn_overdue()
+        await self._note_presence()
         self._scan_window.note_end()
         return tick_seconds
 
     async def _end_stalled(self) -> None:
         for row in await self.database.run("end_stalled", _BATCH):
             self.emit(AttemptStalled(row["id"], row["agent_id"], row["attempt"], row["trace_id"]))
+
+    async def _note_presence(self) -> None:
+        """Log what has become of agents, every few seconds."""
+        if time.monotonic() < self._presence_at:
+            return
+        rows = await self.database.run("note_presence", _BATCH)
+        if rows:
+            await self.transport.nudge(subjects.RELAY_NUDGE)
+        if len(rows) < _BATCH:
+            self._presence_at = time.monotonic() + _PRESENCE_SECONDS
 
     async def _warn_overdue(self) -> None:
         if time.monotonic() < self._warn_at:

@@ -58,14 +58,14 @@ class RetentionRule:
 RULES = (
     RetentionRule("processed_messages", "processed_at", lambda days: days.remembered_days),
     RetentionRule("dead_letters", "updated_at", lambda days: days.dead_retention_days, "o.state <> 'new'"),
-    RetentionRule("agents", "last_seen_at", lambda days: days.task_retention_days),
+    RetentionRule("old_workers", "last_seen_at", lambda days: days.task_retention_days, table="workers"),
     # Not within their lease, however long that is.
     RetentionRule(
-        "http_agents",
+        "http_workers",
         "last_seen_at",
         lambda _: _HTTP_WORKER_DAYS,
         "o.pid = 0 and o.last_seen_at < now() - o.lease_seconds * interval '1 second'",
-        table="agents",
+        table="workers",
     ),
     # What replays published goes with the log.
     RetentionRule("replays", "ended_at", lambda days: days.log_retention_days),

@@ -35,6 +35,14 @@ def seconds_of(value: Any) -> float | None:
         return None
 
 
+def seconds_named(name: str, value: Any, *, code: str) -> float | None:
+    """Return the seconds of an argument, None for None. Raises InvalidInputError if it is no duration."""
+    seconds = None if value is None else seconds_of(value)
+    if seconds is None and value is not None:
+        raise InvalidInputError(code, f"{name}: pass seconds or a timedelta, not {value!r}")
+    return seconds
+
+
 def written(seconds: int) -> str:
     """Return whole seconds in the largest unit that divides them: `2h`, `90m`, `45s`."""
     for unit, size in _LARGEST_FIRST:

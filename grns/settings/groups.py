@@ -170,6 +170,9 @@ class LeaseSettings(SettingsGroup):
     overdue_after_seconds: float = Field(
         1800.0, ge=0, description="how long after its estimate an attempt counts as overdue, and grns warns"
     )
+    agent_grace_seconds: Seconds = Field(
+        30.0, description="time after which tasks are taken from an agent that was told to stop"
+    )
     overdue_stall_seconds: Seconds = Field(
         600.0, description="an overdue attempt that reports no progress for so long is ended"
     )
@@ -199,6 +202,7 @@ class WorkerSettings(LeaseSettings):
     shutdown_grace_seconds: float = Field(
         30.0, ge=0, description="grace period for running tasks after SIGTERM"
     )
+    agent: str | None = Field(None, description="name of the agent that this worker is: see `grns agent`")
     claim_batch: int = Field(100, ge=1, le=1000, description="maximum tasks per claim or finish statement")
     poll_after_seconds: Seconds = Field(
         2.0, description="time without a delivery before a worker polls PostgreSQL"
@@ -207,6 +211,11 @@ class WorkerSettings(LeaseSettings):
     poll_busy_age_seconds: Seconds = Field(
         60.0, description="a busy worker polls for tasks queued longer than this"
     )
+
+    @field_validator("agent")
+    @classmethod
+    def _agent_is_a_token(cls, value: str | None) -> str | None:
+        return None if value is None else subjects.token(value, name="agent")
 
 
 class RelaySettings(LimitSettings):

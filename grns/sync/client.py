@@ -23,6 +23,7 @@ from grns.model.task import Task
 from grns.model.unique import Unique
 from grns.outbox.events import LogEvent
 from grns.settings import load
+from grns.sync.agents import SyncAgents
 from grns.sync.background import Background, BackgroundClosedError
 from grns.sync.handle import SyncTaskHandle
 from grns.sync.limits import SyncTaskLimits
@@ -224,6 +225,11 @@ class SyncClient(SyncOperatorMethods):
     def limits(self) -> SyncTaskLimits:
         """How many tasks run at once, and how many begin in a time: see `grns.Client.limits`."""
         return SyncTaskLimits(self)
+
+    @property
+    def agents(self) -> SyncAgents:
+        """Agents by name: see `grns.Client.agents`."""
+        return SyncAgents(self)
 
     @property
     def questions(self) -> SyncQuestions:

@@ -176,6 +176,16 @@ class AttemptStalled(Signal):
     trace_id: str
 
 
+@signal("attempt_cut", level="warning")
+class AttemptCut(Signal):
+    """An agent that was told to stop has not: its lease is taken, and its task is put back."""
+
+    task_id: str
+    agent_id: str
+    attempt: int
+    trace_id: str
+
+
 @signal("attempt_overdue", level="warning")
 class AttemptOverdue(Signal):
     """An attempt takes longer than its submission, or its handler, expected."""
@@ -211,6 +221,16 @@ class WorkerPaused(Signal):
 class WorkerResumed(Signal):
     agent_type: str
     task_type: str | None
+
+
+@signal("agent_ordered", level="warning")
+class AgentOrdered(Signal):
+    """This worker's agent is told to `drain` or to `stop`."""
+
+    agent: str
+    order: str
+    ordered_by: str | None
+    reason: str | None
 
 
 @signal("no_handler", level="warning")

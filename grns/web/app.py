@@ -27,6 +27,7 @@ from grns.model.problem import Problem
 from grns.telemetry.service_signals import RequestAnswered, RequestCrashed, RequestFailed
 from grns.telemetry.signal import Emit
 from grns.web import (
+    agent,
     event,
     issue,
     key,
@@ -54,7 +55,7 @@ from grns.web.templating import STATIC, STATIC_PATH, Assets
 PAGES: tuple[WebPage, ...] = tuple(
     page
     for module in (
-        overview, issue, operation, workflow, question, schedule, limit, task_list, task, pool, event,
+        overview, issue, operation, workflow, question, schedule, limit, task_list, task, pool, agent, event,
         message, webhook, key, system, login,
     )
     for page in module.pages

@@ -24,6 +24,7 @@ _DELAYS_SECONDS = (
     5.0, 30.0, 5 * _MINUTE, 30 * _MINUTE,
     2 * _HOUR, 5 * _HOUR, 10 * _HOUR, 14 * _HOUR, 20 * _HOUR, 24 * _HOUR,
 )  # fmt: skip
+_AGENTS = re.compile(r"evt\.agent\.[^.]+\.[^.]+")
 _KIND = re.compile(r"(evt|dlq)(\.([A-Za-z0-9_-]{1,64}|\*)){2,4}", re.ASCII)
 
 
@@ -91,6 +92,6 @@ def _expression(kind: str) -> str:
 
 
 def _may_come(kind: str) -> bool:
-    """Return whether the log can have a kind; `evt.agent.…` events are on NATS only."""
+    """Return whether the log can have a kind."""
     expression = re.compile(_expression(kind))
-    return any(expression.fullmatch(known) for known in payloads.PAYLOADS)
+    return _AGENTS.fullmatch(kind) is not None or any(map(expression.fullmatch, payloads.PAYLOADS))

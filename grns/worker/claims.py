@@ -27,13 +27,14 @@ _FIELDS: Callable[[Row], tuple[Any, ...]] = itemgetter(
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """One worker process: its id, pool, task types and lease."""
+    """One worker process: its id, pool, task types and lease, and the agent that it is, if it is one."""
 
     agent_id: str
     workspace: str
     agent_type: str
     handled: Mapping[str, int | None]
     lease_seconds: float
+    agent: str | None = None
 
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make

@@ -24,6 +24,7 @@ from grns.telemetry.signal import Emit
 from grns.worker import registry as agent
 from grns.worker.leases import LeaseAnswer, SharedLeaseTable, SlotRecord, SlotState
 from grns.worker.renewals import HeldLease, renew
+from grns.worker.usage import ProcessUsage
 
 _log = structlog.get_logger()
 
@@ -46,6 +47,7 @@ class Heartbeat:
         lease_seconds: float,
         ack_wait_seconds: float,
         is_worker_running: Callable[[], bool],
+        usage: ProcessUsage,
         emit: Emit,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
@@ -59,6 +61,7 @@ class Heartbeat:
         self._workspace = workspace
         self._lease_seconds = lease_seconds
         self._is_worker_running = is_worker_running
+        self._usage = usage
         self._emit = emit
         self._progress_seconds = ack_wait_seconds / 3
         # After an outage reapers hold still for one lease: renewals must be tried well within it.
@@ -117,7 +120,11 @@ class Heartbeat:
         try:
             self._locked = await self._renew_all(leases)
             await agent.touch(
-                self._database, self._agent_id, idle_seconds=self._table.idle_seconds, running=len(leases)
+                self._database,
+                self._agent_id,
+                idle_seconds=self._table.idle_seconds,
+                running=len(leases),
+                usage=self._usage.read(),
             )
         except GrnsError:
             self._round_at = 0.0

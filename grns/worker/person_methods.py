@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from grns.errors import Fail, InvalidInputError, WaitTimeoutError
-from grns.model.duration import seconds_of
+from grns.model.duration import seconds_named
 from grns.model.envelope import first_problem
 from grns.model.form import form_of
 from grns.model.question import APPROVAL, PersonAnswer, Question, question
@@ -140,7 +140,4 @@ class PersonMethods:
 def _seconds(timeout: float | timedelta | None, default: Any) -> float | None:
     if timeout is None and default is not None:
         raise InvalidInputError("bad_handler", "default: pass it with a timeout")
-    seconds = None if timeout is None else seconds_of(timeout)
-    if timeout is not None and seconds is None:
-        raise InvalidInputError("bad_handler", f"timeout: pass seconds or a timedelta, not {timeout!r}")
-    return seconds
+    return seconds_named("timeout", timeout, code="bad_handler")

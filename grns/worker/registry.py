@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page, bad_cursor, cursor, page_of, parts
+from grns.tasks.agents import MOST_AGENTS
 
 if TYPE_CHECKING:
     from grns.worker.claims import Claimant
@@ -37,6 +38,15 @@ class WorkerState:
     last_seen_at: datetime
     worked_at: datetime
     is_alive: bool
+    agent: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Whether a worker is known (still), and what its agent is told to do."""
+
+    is_known: bool
+    order: str | None
 
 
 async def register(
@@ -50,34 +60,41 @@ async def register(
 ) -> None:
     """Make a worker known: this process, unless it runs elsewhere."""
     await database.run(
-        "register_agent", claimant.agent_id, claimant.workspace, claimant.agent_type,
+        "register_worker", claimant.agent_id, claimant.workspace, claimant.agent_type,
         host or socket.gethostname(), os.getpid() if pid is None else pid, version, concurrency,
-        sorted(claimant.handled), claimant.lease_seconds, MOST_OVER_HTTP,
+        sorted(claimant.handled), claimant.lease_seconds, MOST_OVER_HTTP, claimant.agent, MOST_AGENTS,
     )  # fmt: skip
 
 
 async def touch(
-    database: Database, agent_id: str, *, idle_seconds: float, running: int = 0, workspace: str | None = None
-) -> bool:
+    database: Database,
+    agent_id: str,
+    *,
+    idle_seconds: float,
+    running: int = 0,
+    workspace: str | None = None,
+    usage: tuple[float | None, float | None] = (None, None),
+) -> Touched:
     """Note that a worker lives, how long it has had room and taken nothing, and how many tasks it runs.
 
-    With a `workspace` it is noted only of one that works there. False if the worker is not known (any more).
+    With a `workspace` it is noted only of one that works there. `usage` is its memory in MiB and its CPU in
+    percent.
     """
-    rows = await database.run("touch_agent", agent_id, idle_seconds, running, workspace)
-    return bool(rows)
+    rows = await database.run("touch_worker", agent_id, idle_seconds, running, workspace, *usage)
+    return Touched(is_known=bool(rows), order=rows[0]["order"] if rows else None)
 
 
 async def stop(database: Database, agent_id: str) -> None:
     """Note that a worker has ended in order."""
-    await database.run("stop_agent", agent_id)
+    await database.run("stop_worker", agent_id)
 
 
-async def list_agents(
+async def list_workers(
     database: Database | Session, *, workspace: str, limit: int, after: str | None = None
 ) -> Page[WorkerState]:
     """Return the workers that have not stopped, by pool."""
     agent_type, agent_id = ("", "") if after is None else _place(after)
-    found = await database.fetch(WorkerState, "list_agents", workspace, agent_type, agent_id, limit + 1)
+    found = await database.fetch(WorkerState, "list_workers", workspace, agent_type, agent_id, limit + 1)
     return page_of(found, limit, lambda worker: cursor(worker.agent_type, worker.agent_id))
 
 

@@ -30,6 +30,7 @@ from grns.worker.executor import Executor
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.heartbeat_process import HeartbeatProcess
 from grns.worker.leases import LeaseManager
+from grns.worker.order_watch import OrderWatch
 from grns.worker.output import OutputPublisher
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.poller import Poller
@@ -70,6 +71,7 @@ class Worker:
         make_poller: Callable[[Worker], Poller],
         make_router: Callable[[Worker], CommandRouter],
         make_pause_watch: Callable[[Worker], PauseWatch],
+        make_order_watch: Callable[[Worker], OrderWatch],
         declare: Callable[[], Awaitable[None]],
         claim_batch: int,
         grace_seconds: float,
@@ -104,6 +106,7 @@ class Worker:
         self._router = make_router(self)
         self._pause_watch = make_pause_watch(self)
         self._pause_loop = PeriodicLoop("pause_watch", self._pause_watch.tick, emit=emit)
+        self._order_loop = PeriodicLoop("order_watch", make_order_watch(self).tick, emit=emit)
         executor.on_paused.append(self._note_paused)
         self._progress_loop = PeriodicLoop("progress", progress.tick, emit=emit)
         self._output = output
@@ -134,6 +137,7 @@ class Worker:
                 self._watch(),
                 self._watch_heartbeat(),
                 self._pause_loop.run(),
+                self._order_loop.run(),
                 self._progress_loop.run(),
                 self._output.run(),
             )

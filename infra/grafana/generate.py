@@ -86,6 +86,7 @@ POOLS = Dashboard(
             latest(r.WORKER_SLOTS_TAKEN, "agent_type", chosen=_SPACE, legend="{{agent_type}} taken"),
             of=r.WORKER_SLOTS,
         ),
+        chart("Agents by health", latest(r.AGENTS, "agent_type", "health", chosen=_SPACE), of=r.AGENTS),
         chart("Paused", latest(r.POOL_PAUSED, "agent_type", "task_type"), of=r.POOL_PAUSED),
         chart("Leases that ran out", rate(r.LEASE_EXPIRATIONS, "status"), of=r.LEASE_EXPIRATIONS),
         chart(

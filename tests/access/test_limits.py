@@ -270,17 +270,17 @@ async def register(database: Database, who: Claimant, **said: Any) -> None:
 
 async def known(database: Database, workspace: str = OURS) -> list[str]:
     """Return the agents that are known."""
-    statement = "select agent_id from grns.agents where workspace = $1 order by agent_id"
+    statement = "select agent_id from grns.workers where workspace = $1 order by agent_id"
     return [row["agent_id"] for row in await fetch(database, statement, workspace)]
 
 
 async def silent(database: Database, agent_id: str, seconds: float) -> None:
     """Let nothing have been heard of a worker for a while."""
-    said = "update grns.agents set last_seen_at = now() - $2 * interval '1 s' where agent_id = $1"
+    said = "update grns.workers set last_seen_at = now() - $2 * interval '1 s' where agent_id = $1"
     await fetch(database, said, agent_id, seconds)
 
 
-async def test_register_agent_beyond_the_most_replaces_the_one_silent_for_longest(
+async def test_register_worker_beyond_the_most_replaces_the_one_silent_for_longest(
     door: Door, shared: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M6: a key that invented a name for each claim filled the table; processes of its workspace stay."""
@@ -309,16 +309,16 @@ async def test_agent_that_was_forgotten_is_listed_again_with_its_next_claim(door
     async with door.visitor(await door.key("work")) as visitor:
         await visitor.post(CLAIM, json=order)
         (listed,) = await known(door.database)
-        await fetch(door.database, "delete from grns.agents")
+        await fetch(door.database, "delete from grns.workers")
         for seen in door.context.agent_claims._registry._seen.values():
             seen.noted_at = -1e9
         await visitor.post(CLAIM, json=order)
     assert await known(door.database) == [listed]
 
 
-async def test_delete_agents_forgets_silent_agents_over_http_after_an_hour(shared: Database) -> None:
+async def test_delete_http_workers_forgets_silent_workers_over_http_after_an_hour(shared: Database) -> None:
     """M6: they were kept for a month; not within their lease, and a page at a time."""
-    await fetch(shared, "delete from grns.agents")
+    await fetch(shared, "delete from grns.workers")
     for number in range(5):
         await register(shared, http_agent(number))
         await silent(shared, http_agent(number).agent_id, 3700.0)
@@ -326,9 +326,9 @@ async def test_delete_agents_forgets_silent_agents_over_http_after_an_hour(share
     for number, said in ((5, {"pid": 1}), (6, {})):
         await register(shared, http_agent(number, lease_seconds=7200.0), **said)
         await silent(shared, http_agent(number).agent_id, 7000.0)
-    assert await deleted(shared, "delete_http_agents", 3, 3600.0) == 3
-    assert await deleted(shared, "delete_http_agents", 3, 3600.0) == 1
-    assert await deleted(shared, "delete_agents", 3, 30 * 86_400.0) == 0
+    assert await deleted(shared, "delete_http_workers", 3, 3600.0) == 3
+    assert await deleted(shared, "delete_http_workers", 3, 3600.0) == 1
+    assert await deleted(shared, "delete_old_workers", 3, 30 * 86_400.0) == 0
     assert await known(shared) == [http_agent(number).agent_id for number in (4, 5, 6)]
 
 
@@ -355,7 +355,7 @@ async def rows_read(database: Database, name: str, *arguments: Any, is_tenant: b
     return counted(plan)
 
 
-async def test_tick_reaper_reads_as_many_rows_however_many_agents_over_http_there_are(
+async def test_tick_reaper_reads_as_many_rows_however_many_workers_over_http_there_are(
     shared: Database,
 ) -> None:
     """M6: it read all of a day, every two seconds."""
@@ -363,12 +363,12 @@ async def test_tick_reaper_reads_as_many_rows_however_many_agents_over_http_ther
     few = await rows_read(shared, "tick_reaper", 15.0, 2.0, 60.0)
     await fetch(
         shared,
-        "insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency,"
+        "insert into grns.workers (agent_id, workspace, agent_type, host, pid, version, concurrency,"
         " task_types, lease_seconds) select 'many-' || n, 'acme', 'worker', 'h', 0, '1', 1, '{}', 1"
         " from generate_series(1, 5000) as n",
     )
     assert await rows_read(shared, "tick_reaper", 15.0, 2.0, 60.0) <= few
-    await fetch(shared, "delete from grns.agents")
+    await fetch(shared, "delete from grns.workers")
 
 
 # ---------------------------------------------------------------- M8: attempts of a task

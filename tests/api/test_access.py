@@ -30,6 +30,7 @@ from grns.postgres.database import Database
 from grns.schedules.model import schedule_spec
 from grns.schedules.service import put as put_schedule
 from grns.tasks import saved_filters as saved_filter
+from grns.tasks.agents import Agents
 from grns.webhooks.service import create_webhook, ping_webhook
 from tests.support.api import OURS, THEIRS, Door, good, problem_of
 from tests.support.harness import submit
@@ -154,6 +155,7 @@ async def _theirs(database: Database) -> dict[str, str]:
     await put_schedule(database, spec, workspace=THEIRS, actor=ACTOR, limits=DEFAULT_LIMITS)
     limit = limit_spec(name="theirs", agent_type="none", max_tasks=1)
     await put_limit(database, limit, workspace=THEIRS, actor=ACTOR)
+    await Agents(database, THEIRS, ACTOR).put("theirs", pool="worker")
     graph = '[{"task_type": "noop"}]'
     await database.run("submit_graph", graph, THEIRS, ACTOR, '{"name": "theirs", "is_open": true}')
     (question,) = await fetch(database, _QUESTION, THEIRS, task_id)
@@ -165,6 +167,10 @@ async def _theirs(database: Database) -> dict[str, str]:
         "number": str(made.id), "agent_type": "worker", "key_id": key.id, "name": "theirs",
         "webhook_id": webhook.id, "seq": str(seq),
     }  # fmt: skip
+
+
+# Routes that make what they name, of whatever workspace others of that name are.
+_PUT = ("save_filter", "put_agent")
 
 
 class _Never:
@@ -181,7 +187,7 @@ async def test_what_is_of_another_workspace_does_not_exist(door: Door, is_isolat
         door.context.isolation = _Never()  # type: ignore[assignment]
     async with door.visitor(await door.key("admin")) as visitor:
         for route in CLOSED:
-            if "{" in route.path and "{agent_type}" not in route.path and route.name != "save_filter":
+            if "{" in route.path and "{agent_type}" not in route.path and route.name not in _PUT:
                 answer = await asked(visitor, route, names)
                 if route.name == "list_issue_tasks":
                     assert good(answer)["items"] == []

@@ -18,8 +18,8 @@ async def test_an_agent_speaks_for_none_of_another_workspace(door: Door, how: st
     """M3: its token is its own, and names somebody else's worker."""
     who = Claimant("worker-theirs", THEIRS, "worker", {"noop": 3}, 15.0)
     await agent.register(door.database, who, concurrency=4, version="1")
-    await fetch(door.database, "update grns.agents set last_seen_at = now() - interval '1 h', running = 3")
-    (before,) = await fetch(door.database, "select * from grns.agents where workspace = $1", THEIRS)
+    await fetch(door.database, "update grns.workers set last_seen_at = now() - interval '1 h', running = 3")
+    (before,) = await fetch(door.database, "select * from grns.workers where workspace = $1", THEIRS)
     await submit(door.database, workspace=OURS)
     key = await door.key("work")
     async with door.visitor(key) as visitor:
@@ -29,5 +29,5 @@ async def test_an_agent_speaks_for_none_of_another_workspace(door: Door, how: st
         assert problem_of(await visitor.post(f"{QUEUE}/{how}", json={"token": forged}), 400) == "bad_token"
         signed = shown.reveal(await door.context.token_keys.latest())
         good(await visitor.post(f"{QUEUE}/{how}", json={"token": signed}))
-    (after,) = await fetch(door.database, "select * from grns.agents where workspace = $1", THEIRS)
+    (after,) = await fetch(door.database, "select * from grns.workers where workspace = $1", THEIRS)
     assert dict(after) == dict(before)

@@ -10,6 +10,7 @@ import pytest
 
 from grns.api.app import ROUTES
 from grns.api.route import ApiRoute
+from grns.model.agent import AgentHeartbeat
 from tests.api.test_access import _theirs
 from tests.support.api import THEIRS, Door, good
 from tests.support.store import fetch
@@ -25,6 +26,7 @@ WORK = {
     "take_claim_signal",
     "suspend_claim",
     "stream_claim",
+    "beat_agent",
     "complete_claim",
     "fail_claim",
     "snooze_claim",
@@ -44,6 +46,7 @@ FIRST = {
     "resume_task": ["pause_task"],
     "reset_task": ["cancel_task"],
     "resume_workflow": ["pause_workflow"],
+    "resume_agent": ["terminate_agent"],
 }
 # What tells of two things: a workflow and its task, or the operation on its tasks; a schedule and its task.
 TWOFOLD = {
@@ -58,8 +61,8 @@ _NOW = datetime.now(UTC)
 # Lets a worker of their pool declare no schedule, which one before it did.
 ORPHANED = """
     with worker as (
-        insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types,
-            lease_seconds, started_at)
+        insert into grns.workers (agent_id, workspace, agent_type, host, pid, version, concurrency,
+            task_types, lease_seconds, started_at)
         values ('a', $1, 'worker', 'here', 1, '1', 1, '{noop}', 60, now() - interval '1 hour')
     )
     update grns.schedules set declared_at = now() - interval '2 hours' where workspace = $1
@@ -87,6 +90,8 @@ BODIES: dict[str, Any] = {
     "put_limit": {"name": "api", "agent_type": "none", "max_tasks": 1},
     "create_operation": {"action": "redrive", "filter": ""},
     "save_filter": {"text": "status:dead"},
+    "put_agent": {"agent_type": "worker"},
+    "terminate_agent": {},
     "create_webhook": {"url": "https://example.org/y", "kinds": ["evt.task.dead"]},
     "edit_webhook": {"is_enabled": False},
     "create_key": {"name": "ci", "scopes": ["read"]},
@@ -114,6 +119,8 @@ async def test_a_change_is_in_the_log_with_who_made_it(door: Door, route: ApiRou
         await fetch(door.database, ORPHANED, THEIRS)
     if route.name == "reset_task":
         await fetch(door.database, RECORDED, names["task_id"], THEIRS)
+    if route.name in ("terminate_agent", "resume_agent"):
+        await door.context.heartbeats.beat(THEIRS, "theirs", AgentHeartbeat())
     key = await door.key("admin", workspace=None)
     (latest,) = await fetch(door.database, "select max(seq) as seq from grns.events")
     async with door.visitor(key, grns_workspace=THEIRS) as visitor:

@@ -59,7 +59,7 @@ async def test_workers_are_listed_page_by_page(local: httpx2.AsyncClient, shared
         await agent.register(shared, claimant, concurrency=5, version="1")
     await fetch(
         shared,
-        "update grns.agents set last_seen_at = now() - interval '1 h' where agent_id = $1",
+        "update grns.workers set last_seen_at = now() - interval '1 h' where agent_id = $1",
         OTHER_WORKER.agent_id,
     )
     page = good(await local.get(f"{PREFIX}/workers", params={"limit": "1"}))

@@ -13,7 +13,7 @@ from tests.bench.size import Sizes
 from tests.bench.stage import Stage
 from tests.bench.statement import Statements, counting_ground
 
-# The words by which `renew` and `touch_agent`, which comes with each round of renewals, are told.
+# The words by which `renew` and `touch_worker`, which comes with each round of renewals, are told.
 RENEWAL, ROUND = "renewed as (", "worked_at = now() - "
 _LEAST_ROUNDS = 2
 _RUNNING = "select count(*) from grns.tasks where status = 'running'"

@@ -156,7 +156,7 @@ def test_every_fifth_of_the_flaky_tasks_fails_and_none_of_the_others() -> None:
 
 
 def test_the_words_by_which_renewals_are_told_are_in_one_statement_each() -> None:
-    for words, name in ((long.RENEWAL, "renew"), (long.ROUND, "touch_agent")):
+    for words, name in ((long.RENEWAL, "renew"), (long.ROUND, "touch_worker")):
         found = [path.stem for path in statements.paths().values() if words in path.read_text()]
         assert found == [name]
 

@@ -277,7 +277,7 @@ async def _said(stage: Stage, fingerprint: str) -> None:
             stage.database, workspace="default", name=name, scopes=scopes, expires_seconds=expires, actor=ANN
         )
     # Names of machines, of which this one's is nobody's business.
-    await _rows(stage, "update grns.agents set host = agent_type || '-1' returning 1")
+    await _rows(stage, "update grns.workers set host = agent_type || '-1' returning 1")
 
 
 async def _past(stage: Stage) -> None:

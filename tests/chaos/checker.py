@@ -246,7 +246,7 @@ class Checker:
         await self.stepwise.read(connection)
         counts = await connection.fetch(_COUNTS)
         self._counts = {(row["task_type"], row["status"]): row["count"] for row in counts}
-        agents = await connection.fetch("select agent_id, agent_type, pid from grns.agents")
+        agents = await connection.fetch("select agent_id, agent_type, pid from grns.workers")
         self._agents = {
             row["agent_id"]: OVER_HTTP if row["agent_type"] == POOL else row["pid"] for row in agents
         }

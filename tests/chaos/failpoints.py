@@ -42,7 +42,7 @@ _RECOVER_SECONDS = 90.0
 _SEEN_SECONDS = 1.0  # a strike is seen so much later at most
 _SOUND = "sound"
 _RATE = 3.0
-_KEEPERS = ("renew.", "touch_agent.")
+_KEEPERS = ("renew.", "touch_worker.")
 _LEFT = """
     select (select count(*) from grns.tasks where finished_at is null and created_at <= $1)
         + greatest(0, $2 - (select low from grns.relay_cursor))

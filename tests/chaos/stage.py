@@ -174,7 +174,7 @@ class Stage:
         wanted = len(self.of("worker", "scout"))
 
         async def are_known() -> bool:
-            return bool(await connection.fetchval("select count(*) from grns.agents") >= wanted)
+            return bool(await connection.fetchval("select count(*) from grns.workers") >= wanted)
 
         await eventually(are_known, within_seconds=_READY_SECONDS)
         await connection.close()

@@ -39,10 +39,10 @@ _MANY = 8
 _USUAL, _LONG, _LONGER = 0.05, 2.5, 6.0
 _ENOUGH_SECONDS = 50.0
 _HELD = """
-    select count(*) from grns.tasks t join grns.agents a on a.agent_id = t.owner_agent_id
+    select count(*) from grns.tasks t join grns.workers a on a.agent_id = t.owner_agent_id
     where a.pid = $1 and t.status = 'running'
 """
-_KNOWN = "select count(*) from grns.agents where pid = $1"
+_KNOWN = "select count(*) from grns.workers where pid = $1"
 _LAST_PARTITION = "select name from grns.log_partitions order by lower_seq desc limit 1"
 _LEADER = "select owner from grns.leases where name = $1"
 # The lease of which services of two seats only one works at a time.

@@ -100,8 +100,8 @@ class Field:
         async def are_running() -> bool:
             async with self.connection() as connection:
                 rows = await connection.fetch(
-                    "select t.id, a.pid from grns.tasks t join grns.agents a on a.agent_id = t.owner_agent_id"
-                    " where t.id = any($1)",
+                    "select t.id, a.pid from grns.tasks t"
+                    " join grns.workers a on a.agent_id = t.owner_agent_id where t.id = any($1)",
                     ids,
                 )
             owners.update((row["id"], row["pid"]) for row in rows)
@@ -159,7 +159,7 @@ class Field:
             pids = [seat.process.pid for seat in self.stage.of("worker") if seat.process]
             async with self.connection() as connection:
                 known = await connection.fetchval(
-                    "select count(*) from grns.agents where pid = any($1) and stopped_at is null", pids
+                    "select count(*) from grns.workers where pid = any($1) and stopped_at is null", pids
                 )
             return bool(known == len(pids))
 

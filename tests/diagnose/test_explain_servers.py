@@ -86,7 +86,7 @@ async def _workers(database: Database, claimant: Claimant = WORKER, running: int
 
 async def _silent(database: Database, _task_id: str) -> None:
     await _workers(database)
-    await fetch(database, "update grns.agents set last_seen_at = now() - interval '3 min'")
+    await fetch(database, "update grns.workers set last_seen_at = now() - interval '3 min'")
 
 
 async def _pause(database: Database, task_type: str | None) -> None:

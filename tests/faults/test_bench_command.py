@@ -188,7 +188,7 @@ async def users_own(database: Database, broker: LocalNats) -> dict[str, Any]:
     async with database.connection() as connection:
         tables = {
             table: await connection.fetch(f"select t::text from grns.{table} t order by 1")
-            for table in ("tasks", "events", "agents", "dead_letters", "relay_cursor", "server")
+            for table in ("tasks", "events", "workers", "dead_letters", "relay_cursor", "server")
         }
     states = {}
     for name in (subjects.CMD_STREAM, subjects.EVT_STREAM, subjects.DLQ_STREAM):

@@ -148,7 +148,7 @@ async def test_away_at_the_start(
     async def owner() -> int | None:
         async with database.connection() as connection:
             pid: int | None = await connection.fetchval(
-                "select a.pid from grns.tasks t join grns.agents a on a.agent_id = t.owner_agent_id"
+                "select a.pid from grns.tasks t join grns.workers a on a.agent_id = t.owner_agent_id"
                 " where t.id = $1",
                 dies.id,
             )

@@ -169,7 +169,7 @@ async def test_a_worker_whose_heartbeat_is_not_answered_takes_nothing_more(
     async with own_worker(database, broker, lease_seconds=1.5) as worker:
         running = asyncio.create_task(worker.run())
         await all_in(database, await submit_many(database, 1), within_seconds=20)
-        await fetch(database, "alter table grns.agents rename column worked_at to lost")
+        await fetch(database, "alter table grns.workers rename column worked_at to lost")
 
         async def is_held() -> bool:
             return worker._slots.is_held
@@ -179,7 +179,7 @@ async def test_a_worker_whose_heartbeat_is_not_answered_takes_nothing_more(
         await asyncio.sleep(0.5)
         rows = await rows_of(database, ids)
         assert {(row["status"], row["attempt"]) for row in rows.values()} == {("queued", 0)}
-        await fetch(database, "alter table grns.agents rename column lost to worked_at")
+        await fetch(database, "alter table grns.workers rename column lost to worked_at")
         await all_in(database, ids, within_seconds=20)
         worker.stop()
         await running
@@ -196,7 +196,7 @@ async def test_a_heartbeat_that_cannot_be_there_without_postgres_is_waited_for(
         asked = asyncio.Event()
 
         async def is_away(statement: str, *_: Any) -> Any:
-            if statement == "touch_agent":
+            if statement == "touch_worker":
                 asked.set()
             raise UnavailableError("Postgres is away")
 
@@ -243,7 +243,7 @@ async def test_a_worker_whose_loop_breaks_gives_back_what_it_has_and_ends(
         monkeypatch.setattr(worker, "_poll_loop", PeriodicLoop("poller", broken, emit=worker._emit))
         with pytest.raises(ZeroDivisionError, match="a bug"):
             await asyncio.wait_for(worker.run(), 30)
-    rows = await fetch(database, "select stopped_at is not null as has_stopped from grns.agents")
+    rows = await fetch(database, "select stopped_at is not null as has_stopped from grns.workers")
     assert [row["has_stopped"] for row in rows] == [True]
 
 

@@ -154,7 +154,7 @@ async def test_away_for_longer_than_a_lease(
     await all_begun(journal, [blocked.id, *others])
     async with database.connection() as connection:
         orphan = await connection.fetchval(
-            "select t.id from grns.tasks t join grns.agents a on a.agent_id = t.owner_agent_id"
+            "select t.id from grns.tasks t join grns.workers a on a.agent_id = t.owner_agent_id"
             " where a.pid = $1",
             killed.pid,
         )

@@ -101,7 +101,7 @@ async def begun(database: Database, journal: Callable[[], list[str]], count: int
 
     await eventually(look)
     rows = await fetch(
-        database, "select a.pid from grns.tasks t join grns.agents a on a.agent_id = t.owner_agent_id"
+        database, "select a.pid from grns.tasks t join grns.workers a on a.agent_id = t.owner_agent_id"
     )
     return [row["pid"] for row in rows]
 

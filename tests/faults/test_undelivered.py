@@ -36,7 +36,7 @@ async def test_a_busy_worker_with_a_long_queue_is_no_finding_and_an_idle_one_is(
 
     async def has_said_so() -> bool:
         """Whoever has just opened its lanes has been idle until then, and is, until its next heartbeat."""
-        (row,) = await fetch(database, "select max(worked_at) > min(started_at) as said from grns.agents")
+        (row,) = await fetch(database, "select max(worked_at) > min(started_at) as said from grns.workers")
         return len(journal()) > 0 and bool(row["said"])
 
     await eventually(has_said_so, within_seconds=START_SECONDS)

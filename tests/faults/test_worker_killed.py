@@ -78,7 +78,7 @@ async def check_promptness(database: Database) -> int:
 async def claimed_by(database: Database, worker: Worker, stories: dict[str, list[Any]]) -> list[str]:
     """Return the tasks that a worker has claimed."""
     async with database.connection() as connection:
-        agent = await connection.fetchval("select agent_id from grns.agents where pid = $1", worker.pid)
+        agent = await connection.fetchval("select agent_id from grns.workers where pid = $1", worker.pid)
         rows = await connection.fetch(
             "select task_id from grns.events where kind = 'evt.task.claimed' and payload->>'agent_id' = $1",
             agent,

@@ -325,7 +325,7 @@ async def test_a_queue_behind_a_worker_that_takes_from_it_is_long_and_not_stuck(
     assert not (await found(shared)).counts, "it has only begun"
     await agent.touch(shared, idle, idle_seconds=3600.0)
     await fetch(shared, "update grns.tasks set queued_at = now() - interval '10 s' where id = $1", task_id)
-    await fetch(shared, "update grns.agents set last_seen_at = now() - interval '20 s'")
+    await fetch(shared, "update grns.workers set last_seen_at = now() - interval '20 s'")
     assert not (await found(shared, stuck_after_seconds=5.0)).counts, "it was idle before this was queued"
 
 
@@ -348,7 +348,7 @@ async def test_what_is_stuck_is_told_once_and_the_oldest_first(shared: Database)
 
 async def test_what_nobody_serves_waits_and_is_not_stuck(shared: Database) -> None:
     await queued_for_long(shared)
-    await fetch(shared, "update grns.agents set task_types = '{other}'")
+    await fetch(shared, "update grns.workers set task_types = '{other}'")
     assert not (await found(shared)).counts
 
 

@@ -34,7 +34,7 @@ async def worker(
     """Let there be a worker that was last seen so long ago."""
     await fetch(
         database,
-        "insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency, running,"
+        "insert into grns.workers (agent_id, workspace, agent_type, host, pid, version, concurrency, running,"
         " task_types, lease_seconds, last_seen_at)"
         " values ($1, $2, $3, 'h', 1, '0', 5, 2, $4, 15, now() - $5::text::interval)",
         name, workspace, agent_type, list(task_types), seen,
@@ -219,7 +219,7 @@ async def test_workers_are_those_that_live(shared: Database) -> None:
     for name, seen in (("one", "0 s"), ("two", "1 s"), ("gone", "1 min")):
         await worker(shared, name, "noop", seen=seen)
     await worker(shared, "stopped", "noop")
-    await fetch(shared, "update grns.agents set stopped_at = now() where agent_id = 'stopped'")
+    await fetch(shared, "update grns.workers set stopped_at = now() where agent_id = 'stopped'")
     assert await gauge.pool_capacities(shared) == [gauge.PoolCapacity("default", "worker", 2, 10, 4)]
 
 
@@ -248,7 +248,7 @@ async def test_all_that_it_reads_is_shown(shared: Database) -> None:
     ]
     assert states == [7, 0], "where nothing has died yet, the first one is an increase"
     await fetch(shared, "delete from grns.tasks")
-    await fetch(shared, "delete from grns.agents")
+    await fetch(shared, "delete from grns.workers")
     for read in meter.chores.values():
         await read()
     assert value("grns_queue_oldest_seconds", pool | {"priority": "0"}) is None, "what is gone is not shown"

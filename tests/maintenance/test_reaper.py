@@ -77,7 +77,7 @@ async def test_one_pool_with_a_long_lease_changes_nothing_for_the_others(
         pytest.param(300.0, 110.0, 60, id="nor_does_a_long_one_make_it_longer"),
     ],
 )
-async def test_tick_reaper_with_agents_over_http_holds_as_long_whatever_leases_they_ask_for(
+async def test_tick_reaper_with_workers_over_http_holds_as_long_whatever_leases_they_ask_for(
     shared: Database, lease_seconds: float, silent_seconds: float, held_seconds: int
 ) -> None:
     """M6: an agent with a lease of a second had reapers of all workspaces hold after 6 s instead of 15 s."""

@@ -251,12 +251,12 @@ async def test_handled_messages_and_agents_are_forgotten_by_age(shared: Database
     assert await deleted(shared, "delete_processed_messages", 3, 4.5 * DAY) == 0
     await fetch(
         shared,
-        "insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency,"
+        "insert into grns.workers (agent_id, workspace, agent_type, host, pid, version, concurrency,"
         " task_types, lease_seconds, last_seen_at)"
         " select 'a' || n, 'default', 'worker', 'h', 1, '0', 1, '{}', 15,"
         " now() - n * interval '1 day' from generate_series(0, 2) as n",
     )
-    assert await deleted(shared, "delete_agents", 3, 1.5 * DAY) == 1
+    assert await deleted(shared, "delete_old_workers", 3, 1.5 * DAY) == 1
 
 
 async def test_the_janitor_forgets_pages_until_one_is_not_full(shared: Database) -> None:
@@ -300,7 +300,7 @@ _OLD_OF_EACH = """
     values ('c', gen_random_uuid(), now() - interval '99 days');
     insert into grns.replays (workspace, patterns, since, until, ended_at, outcome)
     values (null, '{}', now(), now(), now() - interval '99 days', 'done');
-    insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types,
+    insert into grns.workers (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types,
         lease_seconds, last_seen_at)
     values ('new', 'default', 'worker', 'h', 1, '0', 1, '{}', 15, now()),
         ('old', 'default', 'worker', 'h', 1, '0', 1, '{}', 15, now() - interval '99 days');
@@ -334,7 +334,7 @@ class _Told:
     ("table", "held_up"),
     [
         ("server", {"failover"}),
-        ("agents", {"queue_ages", "agents"}),
+        ("workers", {"queue_ages", "old_workers"}),
         ("processed_messages", {"processed_messages"}),
         ("tasks", {"queue_ages", "inspection"}),
     ],
@@ -351,7 +351,7 @@ async def test_a_chore_that_fails_is_told_and_ends_no_other(
     app = App(settings_for(shared.url, janitor_interval_seconds=0.5), (told,))
     hurried = Database(shared.url, name="hurried", answer_seconds=1.0)
     janitor = daemons.janitor(app, hurried, app.transport("test"))
-    chores = {"failover", "queue_ages", "processed_messages", "agents", "replays", "tasks", "inspection"}
+    chores = {"failover", "queue_ages", "processed_messages", "old_workers", "replays", "tasks", "inspection"}
     async with hurried.opened():
         async with stranger(shared) as connection:
             await connection.execute(f"lock table grns.{table}")

@@ -204,7 +204,7 @@ async def test_janitor_in_an_outage_writes_one_line_a_round(database: Database) 
     await janitor.tick()
     told = emitted.of(ChoresFailed)
     assert len(told) <= 2, "one for each reason"
-    assert {"partitions", "tasks", "agents"} < {chore for one in told for chore in one.chores}
+    assert {"partitions", "tasks", "workers"} < {chore for one in told for chore in one.chores}
 
 
 def _janitor(database: Database, emitted: SignalRecorder, seconds: float) -> Janitor:

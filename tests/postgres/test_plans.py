@@ -278,7 +278,7 @@ async def test_of_a_paused_pool_no_task_is_read(connection: Connection) -> None:
 async def test_pools_are_listed_from_what_is_queued(connection: Connection, name: str) -> None:
     nodes = await plan_of(connection, name)
     assert set(looks_at(nodes, "tasks")) == {"tasks_ready"}
-    assert looks_at(nodes, "agents") == ["agents_alive"]
+    assert looks_at(nodes, "workers") == ["workers_alive"]
     assert set(looks_at(nodes, "pauses")) <= {"pauses_pkey"}
 
 
@@ -298,7 +298,7 @@ async def test_what_is_around_a_task_is_found_by_its_id_and_in_its_pool(connecti
     nodes = await plan_of(connection, "read_situation")
     # Of a task under limits: those with its keys, those before it.
     assert set(looks_at(nodes, "tasks")) == {"tasks_pkey", "tasks_ready", "tasks_limited", "Index Scan"}
-    assert set(looks_at(nodes, "agents")) == {"agents_alive", "agents_pkey"}
+    assert set(looks_at(nodes, "workers")) == {"workers_alive", "workers_pkey"}
     before = (await reads(connection))["tasks_ready"]
     (row,) = await connection.fetch(statement("read_situation"), "gr-queued-1", "default", 101, 20)
     assert row["ahead"] == 101
@@ -363,12 +363,14 @@ async def test_the_log_is_read_by_number(connection: Connection, name: str) -> N
 
 
 async def test_workers_are_listed_from_those_that_live(connection: Connection) -> None:
-    assert looks_at(await plan_of(connection, "list_agents"), "agents") == ["agents_alive"]
+    assert looks_at(await plan_of(connection, "list_workers"), "workers") == ["workers_alive"]
 
 
 async def test_workers_are_counted_from_those_that_live(connection: Connection) -> None:
     nodes = await plan_of(connection, "count_workers")
-    assert [node["Index Name"] for node in nodes if node.get("Relation Name") == "agents"] == ["agents_alive"]
+    assert [node["Index Name"] for node in nodes if node.get("Relation Name") == "workers"] == [
+        "workers_alive"
+    ]
 
 
 @pytest.mark.parametrize("name", BY_TASK)
@@ -459,7 +461,7 @@ async def test_what_is_counted_is_read_by_number_and_what_it_is_about_by_its_id(
     # By task: only where that one is not there any more.
     assert set(looks_at(nodes, PARTITION)) == {f"{PARTITION}_pkey", OF_TASK}
     assert set(looks_at(nodes, "tasks")) == {"tasks_pkey"}
-    assert set(looks_at(nodes, "agents")) == {"agents_pkey"}
+    assert set(looks_at(nodes, "workers")) == {"workers_pkey"}
     assert set(looks_at(nodes, "issues")) == {"issues_pkey"}
     assert set(looks_at(nodes, "issue_facets")) == {"issue_facets_pkey"}
 
@@ -561,7 +563,7 @@ async def test_queues_are_audited_where_a_worker_is_idle_and_in_order(connection
     await connection.execute(_AGENT)
     read: dict[str, int] = {}
     for state, idle_seconds in (("working", 0.0), ("idle", 3600.0)):
-        await connection.fetch(statement("touch_agent"), "idle", idle_seconds, 0, "default")
+        await connection.fetch(statement("touch_worker"), "idle", idle_seconds, 0, "default")
         before = (await reads(connection))["tasks_ready"]
         rows = await connection.fetch(statement("audit_now"), 1.0, 10, 0.5)
         read[state] = (await reads(connection))["tasks_ready"] - before
@@ -802,7 +804,7 @@ _PAUSES = """
 """
 
 _AGENT = """
-    insert into grns.agents (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types,
+    insert into grns.workers (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types,
         lease_seconds) values ('idle', 'default', 'worker', 'h', 1, '0', 1, '{noop}', 15)
 """
 

@@ -26,7 +26,7 @@ FINDINGS = {
     "M3": ("api/test_access.py::test_every_operation_with_every_key_and_every_way_to_name_another_workspace"),
     "M4": "repository/test_compose.py::test_nothing_that_reads_files_runs_by_default",
     "M5": "access/test_limits.py::test_places_alone_a_workspace_gets_half_of_them",
-    "M6": ("access/test_limits.py::test_register_agent_beyond_the_most_replaces_the_one_silent_for_longest"),
+    "M6": ("access/test_limits.py::test_register_worker_beyond_the_most_replaces_the_one_silent_for_longest"),
     "M7": "dead_letters/test_janitor.py::test_janitor_deletes_closed_messages_after_their_retention",
     "M8": "access/test_limits.py::test_read_attempts_reads_as_many_rows_however_much_progress_was_told",
     "M9": "api/test_server.py::test_connection_beyond_the_most_closes_the_one_idle_for_longest",

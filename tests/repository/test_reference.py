@@ -25,6 +25,7 @@ RUN_BY = {
     "frameworks.md": "tests/site/test_frameworks.py",
     "guarantees.md": "tests/site/test_programs.py",
     "limits.md": "tests/site/test_programs.py",
+    "presence.md": "tests/site/test_presence.py",
     "unique.md": "tests/site/test_programs.py",
     "steps.md": "tests/site/test_programs.py",
     "output.md": "tests/site/test_programs.py",

@@ -52,7 +52,7 @@ async def start(
     await put_declared(database, pool_of(*names).schedules, limits=DEFAULT_LIMITS, **_WHO)
     ago = timedelta(minutes=minutes_ago)
     await fetch(
-        database, "update grns.agents set started_at = now() - $2::interval where agent_id = $1", worker, ago
+        database, "update grns.workers set started_at = now() - $2::interval where agent_id = $1", worker, ago
     )
     declared = "update grns.schedules set declared_at = now() - $2::interval where name = any($1)"
     await fetch(database, declared, list(names), ago)
@@ -119,7 +119,7 @@ async def test_prune_silent_worker_is_not_alive(shared: Database) -> None:
     await start(shared, "old", "gone", minutes_ago=60)
     await start(shared, "new", minutes_ago=5)
     await fetch(
-        shared, "update grns.agents set last_seen_at = now() - interval '1 hour' where agent_id = 'old'"
+        shared, "update grns.workers set last_seen_at = now() - interval '1 hour' where agent_id = 'old'"
     )
     assert await orphans(shared) == ["gone"]
 

@@ -194,7 +194,7 @@ async def ready(database: Database, *workers: subprocess.Popen[bytes]) -> None:
 
     async def are_known() -> bool:
         async with database.connection() as connection:
-            rows = await connection.fetch("select pid from grns.agents where stopped_at is null")
+            rows = await connection.fetch("select pid from grns.workers where stopped_at is null")
         assert all(worker.poll() is None for worker in workers), "a worker ended at its start"
         return wanted <= {row["pid"] for row in rows}
 

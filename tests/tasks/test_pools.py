@@ -29,7 +29,7 @@ async def test_a_pool_has_the_workers_that_live_and_what_waits_in_its_lanes(shar
     await agent.touch(shared, WORKER.agent_id, idle_seconds=0.0, running=3)
     await fetch(
         shared,
-        "update grns.agents set last_seen_at = now() - interval '1 min' where agent_id = $1",
+        "update grns.workers set last_seen_at = now() - interval '1 min' where agent_id = $1",
         lost.agent_id,
     )
     await agent.stop(shared, ended.agent_id)

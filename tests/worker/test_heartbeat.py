@@ -24,6 +24,7 @@ from grns.worker import heartbeat_process as heartbeat_process
 from grns.worker import registry as agent
 from grns.worker.heartbeat import Heartbeat
 from grns.worker.leases import LeaseAnswer, SharedLeaseTable, SlotState
+from grns.worker.usage import ProcessUsage
 from tests.support.harness import eventually, settings_for, submit
 from tests.support.store import WORKER, cancel, claim, fetch, is_waiting_for_lock, stranger
 
@@ -64,6 +65,7 @@ async def keeping(database: Database, broker: LocalNats, held: Claim) -> AsyncIt
             lease_seconds=LEASE_SECONDS,
             ack_wait_seconds=LEASE_SECONDS,
             is_worker_running=lambda: True,
+            usage=ProcessUsage(os.getpid()),
             emit=app.telemetry.emit,
         )
         running = asyncio.create_task(heartbeat.run())
@@ -96,7 +98,7 @@ async def test_one_that_is_hurried_during_a_round_does_so_too(
 ) -> None:
     """The round has looked at the lease already, and waits for its last answer."""
     async with stranger(database) as blocker:
-        await blocker.execute("select from grns.agents where agent_id = $1 for update", WORKER.agent_id)
+        await blocker.execute("select from grns.workers where agent_id = $1 for update", WORKER.agent_id)
         async with keeping(database, broker, held) as table:
             await eventually(
                 lambda: is_waiting_for_lock(database, f"grns test heartbeat process {os.getpid()}")

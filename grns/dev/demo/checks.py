@@ -77,7 +77,7 @@ class DemoDatabase:
 
     async def workers(self) -> dict[str, int]:
         """Return the process id of each live worker."""
-        rows = await self._fetch("select agent_id, pid from grns.agents where stopped_at is null")
+        rows = await self._fetch("select agent_id, pid from grns.workers where stopped_at is null")
         return dict(map(tuple, rows))
 
     async def running(self) -> dict[str, frozenset[str]]:

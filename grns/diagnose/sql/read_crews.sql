@@ -6,7 +6,7 @@ select a.workspace, a.agent_type, count(*) filter (where h.is_alive) as workers,
     max(a.lease_seconds) filter (where h.is_alive) as longest_lease_seconds,
     -- HTTP workers have no process id: what they say is the version of their own code.
     coalesce(array_agg(distinct a.version) filter (where h.is_alive and a.pid <> 0), '{}') as versions
-from grns.agents a
+from grns.workers a
 cross join lateral (
     select a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second' as is_alive
 ) as h

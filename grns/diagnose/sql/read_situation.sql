@@ -57,7 +57,7 @@ select now() as now,
         select coalesce(array_agg(h.task_type order by h.task_type), '{}')
         from (
             select distinct n.task_type
-            from grns.agents a
+            from grns.workers a
             cross join lateral unnest(a.task_types) as n (task_type)
             where a.workspace = t.workspace and a.agent_type = t.agent_type and a.stopped_at is null
                 and a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second'
@@ -66,7 +66,7 @@ select now() as now,
         ) as h
     ) as task_types,
     array(
-        select distinct a.agent_type from grns.agents a
+        select distinct a.agent_type from grns.workers a
         where a.workspace = t.workspace and a.agent_type <> t.agent_type and a.stopped_at is null
             and t.task_type = any (a.task_types)
             and a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second'
@@ -101,7 +101,7 @@ cross join lateral (
         coalesce(sum(a.running) filter (where h.is_alive and h.is_serving), 0) as running,
         count(*) filter (where not h.is_alive) as silent_workers,
         extract(epoch from now() - max(a.last_seen_at))::double precision as silent_seconds
-    from grns.agents a
+    from grns.workers a
     cross join lateral (
         select a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second' as is_alive,
             t.task_type = any (a.task_types) as is_serving
@@ -110,7 +110,7 @@ cross join lateral (
 ) as c
 left join lateral (
     select a.host, a.pid, a.version, a.lease_seconds, a.last_seen_at, a.stopped_at
-    from grns.agents a
+    from grns.workers a
     where a.agent_id = t.owner_agent_id
     limit 1
 ) as o on true

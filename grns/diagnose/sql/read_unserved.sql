@@ -15,7 +15,7 @@ from (
     ) as f
 ) as q
 where not exists (
-        select from grns.agents a
+        select from grns.workers a
         where a.workspace = $1 and a.agent_type = q.agent_type and a.stopped_at is null
             and a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second'
             and q.task_type = any (a.task_types)

@@ -16,7 +16,7 @@ busy as (
 -- that while began is what they should have taken.
 idle as (
     select a.workspace, a.agent_type, a.task_types, least(max(a.last_seen_at - l.idle_for), l.since) as since
-    from grns.agents a
+    from grns.workers a
     cross join late l
     left join busy b on b.agent_id = a.agent_id
     where a.stopped_at is null and a.last_seen_at > now() - interval '1 minute'

@@ -23,7 +23,7 @@ with recursive step as (
 ),
 serving as (
     select a.workspace, a.agent_type, array_agg(distinct h.task_type) as task_types
-    from grns.agents a
+    from grns.workers a
     cross join lateral unnest(a.task_types) as h (task_type)
     where a.stopped_at is null
         and a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second'

@@ -7,11 +7,11 @@
 with leases as (
     select $1::double precision * interval '1 second' as lease
     union all
-    select a.lease_seconds * interval '1 second' from grns.agents a
+    select a.lease_seconds * interval '1 second' from grns.workers a
     where a.stopped_at is null and a.pid <> 0 and a.last_seen_at > now() - interval '1 day'
     union all
     select greatest($1::double precision, $3::double precision) * interval '1 second'
-    where exists (select from grns.agents a where a.pid = 0)
+    where exists (select from grns.workers a where a.pid = 0)
 ),
 shortest as (
     select min(l.lease) as lease from leases l

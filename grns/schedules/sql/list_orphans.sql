@@ -8,7 +8,7 @@ select s.workspace, s.name, s.cron, s.every_seconds, s.time_zone, s.task_type, s
 from grns.schedules s
 join lateral (
     select min(a.started_at) as first_at, max(a.started_at) as last_at
-    from grns.agents a
+    from grns.workers a
     where a.workspace = s.workspace and a.agent_type = s.agent_type and a.pid <> 0 and a.stopped_at is null
         and a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second'
 ) as w on w.first_at > s.declared_at and w.last_at < now() - interval '1 minute'

@@ -200,7 +200,7 @@ features as (
     select f.workspace, f.fingerprint, v.facet, v.value, count(*) as count
     from failures f
     left join lateral (
-        select o.version from grns.agents o where o.agent_id = f.agent_id limit 1
+        select o.version from grns.workers o where o.agent_id = f.agent_id limit 1
     ) as a on true
     cross join lateral (values ('task_type', f.task_type), ('worker', f.agent_id), ('version', a.version),
         ('error', left(f.message, 200))) as v (facet, value)

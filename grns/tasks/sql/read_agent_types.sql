@@ -8,7 +8,7 @@ with recursive step as (
     cross join lateral (
         select min(f.agent_type) as agent_type
         from (
-            (select a.agent_type from grns.agents a
+            (select a.agent_type from grns.workers a
             where a.workspace = $1 and a.agent_type > s.agent_type and a.stopped_at is null
             order by a.agent_type
             limit 1)

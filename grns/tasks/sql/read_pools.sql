@@ -5,7 +5,7 @@ select w.agent_type, h.workers, h.slots, h.running, l.queued, l.oldest_seconds
 from unnest($2::text[]) with ordinality as w (agent_type, place)
 cross join lateral (
     select count(*) as workers, coalesce(sum(a.concurrency), 0) as slots, coalesce(sum(a.running), 0) as running
-    from grns.agents a
+    from grns.workers a
     where a.workspace = $1 and a.agent_type = w.agent_type and a.stopped_at is null
         and a.last_seen_at > now() - greatest(a.lease_seconds, 15) * interval '1 second'
 ) as h

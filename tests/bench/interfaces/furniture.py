@@ -140,7 +140,7 @@ async def _things(
             webhook, sizes.samples,
         ),
         agent_types=await _column(
-            stage, "select distinct agent_type from grns.agents where workspace = $1 order by 1", OURS
+            stage, "select distinct agent_type from grns.workers where workspace = $1 order by 1", OURS
         ),
     )  # fmt: skip
 

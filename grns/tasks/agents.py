@@ -1,0 +1,266 @@
+"""Agents by name: register and list them, note their heartbeats, and tell them to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from grns.errors import ConflictError, InvalidInputError, NotFoundError, RateLimitedError
+from grns.model import subjects
+from grns.model.agent import HEALTHS, Agent, AgentHeartbeat, AgentOrder, AgentProfile, AgentWork, Order
+from grns.model.envelope import first_problem
+from grns.model.json import Limits, dumps, loads_stored
+from grns.postgres import audit_log
+from grns.postgres.batch import Batch
+from grns.postgres.database import Connection, Database, Row, Session, build, run
+from grns.postgres.paging import Page, cursor, page_of, parts
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+MOST_AGENTS = 10_000
+"""Agents of a workspace at most: clients may invent names."""
+_MOST_TASKS = 1000
+_METADATA = Limits(document_bytes=16 * 1024)
+
+
+class Agents:
+    """Agents of one workspace: `client.agents`."""
+
+    def __init__(self, database: Database | Session, workspace: str, actor: str | None) -> None:
+        self._database = database
+        self._workspace = workspace
+        self._actor = actor
+
+    async def put(self, name: str, *, pool: str, **profile: Any) -> Agent:
+        """Register an agent, or replace what is registered. Its lives and its orders stay.
+
+        Args:
+            name: its name: 1 to 64 of A-Z a-z 0-9 _ -.
+            pool: the pool whose tasks it runs.
+            profile: fields of `grns.AgentProfile`; those that are left out get their defaults.
+
+        Raises:
+            InvalidInputError: `bad_agent`: a field is invalid.
+            RateLimitedError: the workspace has 10,000 agents.
+
+        Example:
+            await client.agents.put("coder-1", pool="coder", model="small-1", capabilities=["python"])
+        """
+        subjects.token(name, name="name")
+        said = checked(AgentProfile, {"agent_type": pool, **profile})
+        metadata = None if said.metadata is None else dumps(said.metadata, _METADATA)
+        async with self._database.transaction() as connection:
+            rows = await run(
+                connection, "put_agent", self._workspace, name, said.agent_type, said.title, said.model,
+                list(said.capabilities), said.max_concurrent_tasks, said.heartbeat_interval_seconds,
+                said.stale_threshold_seconds, metadata, MOST_AGENTS,
+            )  # fmt: skip
+            if not rows:
+                raise RateLimitedError(f"workspace {self._workspace} has {MOST_AGENTS:,} agents: delete some")
+            event = "registered" if rows[0]["created"] else "changed"
+            await self._note(connection, name, said.agent_type, event)
+        return await self.get(name)
+
+    async def get(self, name: str) -> Agent:
+        """Return an agent. Raises NotFoundError."""
+        found = await self._find(1, name=name)
+        if not found:
+            raise self._missing(name)
+        return found[0]
+
+    async def list(
+        self,
+        *,
+        pool: str | None = None,
+        health: str | None = None,
+        capability: str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page[Agent]:
+        """Return a page of agents, by name.
+
+        Args:
+            pool: only those of this pool.
+            health: only those of this health: `healthy`, `degraded`, `stale`, `dead`, `stopped` or `absent`.
+            capability: only those that have it.
+            limit: 1 to 1,000.
+            after: `next_cursor` of the page before.
+
+        Raises:
+            InvalidInputError: an argument is invalid.
+
+        Example:
+            for agent in (await client.agents.list(capability="python")).rows:
+                print(agent.name, agent.health, agent.status)
+        """
+        if health is not None and health not in HEALTHS:
+            raise InvalidInputError("bad_parameter", f"the health of an agent is {', '.join(HEALTHS)}")
+        if not 1 <= limit <= 1000:
+            raise InvalidInputError("bad_limit", "limit is 1 to 1,000")
+        last = "" if after is None else _place(after)
+        found = await self._find(limit + 1, pool=pool, health=health, capability=capability, after=last)
+        return page_of(found, limit, lambda agent: cursor(agent.name))
+
+    async def tasks(self, name: str, *, limit: int = 100) -> Sequence[AgentWork]:
+        """Return the tasks that an agent runs, the oldest first. Raises NotFoundError."""
+        await self.get(name)
+        most = max(1, min(limit, _MOST_TASKS))
+        return await self._database.fetch(AgentWork, "list_agent_tasks", self._workspace, name, most)
+
+    async def terminate(
+        self, name: str, *, reason: str | None = None, graceful: bool = True, life: str | None = None
+    ) -> Agent:
+        """Tell an agent to end. It learns of it with its next heartbeat, renewal or claim.
+
+        The order holds for the life that it has now: a later one works again.
+
+        Args:
+            name: its name.
+            reason: why; it is shown and logged.
+            graceful: True to let it finish its tasks, False to end at once: if it still has tasks after the
+                grace period (`GRNS_AGENT_GRACE_SECONDS`), they are taken from it and run elsewhere.
+            life: `agent_id` of the life that you mean. Defaults to the present one.
+
+        Raises:
+            NotFoundError: there is no such agent.
+            ConflictError: it is not there, or has begun another life.
+        """
+        agent = await self.get(name)
+        if agent.health in ("absent", "stopped"):
+            raise ConflictError(f"agent {name} is {agent.health}")
+        return await self._order(name, "drain" if graceful else "stop", reason, life or agent.agent_id)
+
+    async def resume(self, name: str) -> Agent:
+        """Take back the order that an agent was given. Raises NotFoundError."""
+        return await self._order(name, None, None)
+
+    async def delete(self, name: str) -> None:
+        """Forget an agent that is not there.
+
+        Raises:
+            NotFoundError: there is no such agent.
+            ConflictError: it is there.
+        """
+        async with self._database.transaction() as connection:
+            rows = await run(connection, "delete_agent", self._workspace, name)
+            if rows:
+                await self._note(connection, name, rows[0]["agent_type"], "deleted")
+                return
+        agent = await self.get(name)
+        raise ConflictError(f"agent {name} is {agent.health}: terminate it first")
+
+    async def _order(
+        self, name: str, order: Order | None, reason: str | None, life: str | None = None
+    ) -> Agent:
+        async with self._database.transaction() as connection:
+            rows = await run(
+                connection, "order_agent", self._workspace, name, order, self._actor, reason, life
+            )
+            if not rows and life is not None:
+                raise ConflictError(f"agent {name} has begun another life")
+            if not rows:
+                raise self._missing(name)
+            event = "resumed" if order is None else f"{order}_requested"
+            said = {"agent_id": rows[0]["agent_id"], "reason": reason}
+            await self._note(connection, name, rows[0]["agent_type"], event, **said)
+        return await self.get(name)
+
+    async def _note(
+        self, connection: Connection, name: str, agent_type: str, event: str, **said: Any
+    ) -> None:
+        kind, payload = f"evt.agent.{agent_type}.{event}", {"agent": name, "agent_type": agent_type, **said}
+        await audit_log.note(
+            connection, workspace=self._workspace, kind=kind, actor=self._actor, payload=payload
+        )
+
+    async def _find(
+        self,
+        limit: int,
+        *,
+        name: str | None = None,
+        pool: str | None = None,
+        health: str | None = None,
+        capability: str | None = None,
+        after: str = "",
+    ) -> Sequence[Agent]:
+        said = (self._workspace, name, pool, health, capability, after, limit)
+        return [_read(row) for row in await self._database.run("list_agents", *said)]
+
+    def _missing(self, name: str) -> NotFoundError:
+        return NotFoundError(f"there is no agent {name[:64]} in workspace {self._workspace}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    workspace: str
+    name: str
+    heartbeat: AgentHeartbeat
+    life: str | None
+
+
+class Heartbeats:
+    """Notes heartbeats; those that come at the same time share a statement."""
+
+    def __init__(self, database: Database, *, batch_limit: int = 500) -> None:
+        self._database = database
+        self._batch: Batch[_Said, AgentOrder | None] = Batch(self._send, limit=batch_limit)
+
+    async def beat(
+        self, workspace: str, name: str, heartbeat: AgentHeartbeat, *, life: str | None = None
+    ) -> AgentOrder:
+        """Note that an agent lives, and return what it is told to do.
+
+        Args:
+            workspace, name: the agent.
+            heartbeat: what it says of itself.
+            life: id of its life; another one than before, and the first one after `stopped` or `dead`, begins
+                a new life.
+
+        Raises:
+            NotFoundError: there is no such agent.
+        """
+        order = await self._batch.ask(_Said(workspace, name, heartbeat, life))
+        if order is None:
+            raise NotFoundError(f"there is no agent {name[:64]} in workspace {workspace}: register it first")
+        return order
+
+    async def _send(self, batch: Sequence[_Said]) -> list[AgentOrder | None]:
+        beats = [one.heartbeat for one in batch]
+        rows = await self._database.run(
+            "beat_agents",
+            [one.workspace for one in batch],
+            [one.name for one in batch],
+            [one.life for one in batch],
+            [one.status for one in beats],
+            [one.current_task_id for one in beats],
+            [one.progress_percent for one in beats],
+            [one.current_step for one in beats],
+            [one.memory_mb for one in beats],
+            [one.cpu_percent for one in beats],
+        )
+        orders = {row["place"]: AgentOrder(row["order"], row["reason"]) for row in rows}
+        return [orders.get(place) for place in range(1, len(batch) + 1)]
+
+
+def checked(model: type[ModelT], fields: Mapping[str, Any]) -> ModelT:
+    """Return what was said, checked. Raises InvalidInputError: `bad_agent`."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise InvalidInputError("bad_agent", first_problem(error)) from error
+
+
+def _read(row: Row) -> Agent:
+    fields = dict(row)
+    fields["metadata"] = None if fields["metadata"] is None else loads_stored(fields["metadata"])
+    return build(Agent, fields)
+
+
+def _place(said: str) -> str:
+    match parts(said):
+        case [name]:
+            return name
+    raise InvalidInputError("bad_cursor", "the cursor is none of this list")

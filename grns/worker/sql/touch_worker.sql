@@ -1,0 +1,19 @@
+-- Notes that a worker is alive, and so is its agent, unless that has begun another life; answers what the agent is told to do.
+-- $1 agent_id, $2 for how many seconds it has had room and taken nothing, $3 how many tasks it runs, $4 workspace that it
+-- works in (null: whichever), $5 its memory in MiB and $6 its CPU in percent (null: unknown)
+with touched as (
+    update grns.workers a
+    set last_seen_at = now(), worked_at = now() - $2::double precision * interval '1 second', running = $3
+    where a.agent_id = $1 and ($4::text is null or a.workspace = $4::text)
+    returning a.agent_id, a.workspace, a.agent
+),
+beat as (
+    update grns.agents g
+    set last_seen_at = now(), running = $3, memory_mb = $5, cpu_percent = $6,
+        agent_id = t.agent_id, started_at = coalesce(g.started_at, now())  -- if it was registered after its worker had begun
+    from touched t
+    where g.workspace = t.workspace and g.name = t.agent and coalesce(g.agent_id, t.agent_id) = t.agent_id
+        and g.stopped_at is null
+    returning g.name, grns.agent_order(g) as "order"
+)
+select t.agent_id, b."order" from touched t left join beat b on b.name = t.agent

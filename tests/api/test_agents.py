@@ -1,0 +1,78 @@
+"""Agents by name over HTTP: registered, beating, told to end, and refused tasks then."""
+
+from __future__ import annotations
+
+from grns.api.route import PREFIX
+from tests.support.api import OURS, Door, good, problem_of
+from tests.support.harness import submit
+from tests.support.store import fetch
+
+AGENTS = f"{PREFIX}/agents"
+PROFILE = {"agent_type": "worker", "model": "small-1", "capabilities": ["python"], "max_concurrent_tasks": 2}
+
+
+async def test_an_agent_registers_beats_and_ends(door: Door) -> None:
+    async with door.visitor(await door.key("work")) as agent, door.visitor(await door.key("admin")) as person:
+        assert problem_of(await agent.post(f"{AGENTS}/coder/heartbeat", json={}), 404) == "not_found"
+        made = good(await agent.put(f"{AGENTS}/coder", json=PROFILE))
+        assert (made["health"], made["model"], made["max_concurrent_tasks"]) == ("absent", "small-1", 2)
+        beat = {"status": "working", "current_task_id": "gr-1", "progress_percent": 12.5, "memory_mb": 40}
+        assert good(await agent.post(f"{AGENTS}/coder/heartbeat", json=beat)) == {
+            "order": None,
+            "reason": None,
+        }
+        shown = good(await person.get(f"{AGENTS}/coder"))
+        assert (shown["health"], shown["status"], shown["progress_percent"]) == ("healthy", "working", 12.5)
+        assert [
+            one["name"] for one in good(await person.get(AGENTS, params={"capability": "python"}))["items"]
+        ] == ["coder"]
+        assert problem_of(await agent.post(f"{AGENTS}/coder/terminate", json={}), 403) == "forbidden"
+        ordered = good(await person.post(f"{AGENTS}/coder/terminate", json={"reason": "enough"}))
+        assert (ordered["order"], ordered["order_reason"]) == ("drain", "enough")
+        told = good(await agent.post(f"{AGENTS}/coder/heartbeat", json={"status": "stopped"}))
+        assert told == {"order": "drain", "reason": "enough"}
+        assert good(await person.get(f"{AGENTS}/coder"))["health"] == "stopped"
+        assert (await person.delete(f"{AGENTS}/coder")).status_code == 204
+
+
+async def test_what_cannot_be_said(door: Door) -> None:
+    async with door.visitor(await door.key("work")) as agent:
+        for wrong in ({}, {**PROFILE, "title": "a\nb"}, {**PROFILE, "heartbeat_interval_seconds": 90}):
+            assert problem_of(await agent.put(f"{AGENTS}/coder", json=wrong), 400) == "bad_agent"
+        good(await agent.put(f"{AGENTS}/coder", json=PROFILE))
+        said: dict[str, object]
+        for said in ({"status": "tired"}, {"progress_percent": 101}, {"nonsense": 1}, {"agent_id": "a b"}):
+            answer = await agent.post(f"{AGENTS}/coder/heartbeat", json=said)
+            assert problem_of(answer, 400) == "bad_heartbeat"
+
+
+async def test_a_claim_is_a_heartbeat_and_is_refused_to_who_shall_end(door: Door) -> None:
+    await submit(door.database, workspace=OURS)
+    claim = {"task_types": ["noop"], "agent": "coder", "wait_seconds": 0}
+    async with door.visitor(await door.key("work")) as agent, door.visitor(await door.key("admin")) as person:
+        good(await agent.put(f"{AGENTS}/coder", json=PROFILE))
+        claimed = good(await agent.post(f"{PREFIX}/queue/claim", json=claim))
+        shown = good(await person.get(f"{AGENTS}/coder"))
+        assert (shown["health"], shown["agent_id"]) == ("healthy", claimed["agent_id"])
+        (work,) = good(await person.get(f"{AGENTS}/coder/tasks"))
+        assert work["id"] == claimed["task"]["id"]
+        good(await person.post(f"{AGENTS}/coder/terminate", json={}))
+        door.context.agent_claims._registry._of(OURS, claimed["agent_id"]).noted_at = 0.0
+        assert problem_of(await agent.post(f"{PREFIX}/queue/claim", json=claim), 409) == "conflict"
+        done = {"token": claimed["token"], "result": 1}
+        assert good(await agent.post(f"{PREFIX}/queue/complete", json=done))["status"] == "succeeded"
+    await door.context.agent_claims.close()
+
+
+async def test_a_key_of_one_pool_speaks_for_its_agents_only(door: Door) -> None:
+    from grns.access.keys import create_key
+    from tests.support.store import ACTOR
+
+    made, _ = await create_key(
+        door.database, workspace=OURS, name="pool", scopes=["work"], pools=["other"], actor=ACTOR
+    )
+    async with door.visitor(await door.key("work")) as agent, door.visitor(made.reveal()) as stranger:
+        good(await agent.put(f"{AGENTS}/coder", json=PROFILE))
+        assert problem_of(await stranger.put(f"{AGENTS}/mine", json=PROFILE), 403) == "forbidden"
+        assert problem_of(await stranger.post(f"{AGENTS}/coder/heartbeat", json={}), 403) == "forbidden"
+    assert [row["name"] for row in await fetch(door.database, "select name from grns.agents")] == ["coder"]
