@@ -38,6 +38,7 @@ from grns.tasks import read
 from grns.tasks.agents import Agents
 from grns.tasks.announce import announce
 from grns.tasks.cancel import cancel
+from grns.tasks.mail import Mailbox
 from grns.tasks.output import OutputHub
 from grns.tasks.questions import Questions
 from grns.tasks.redrive import redrive
@@ -103,6 +104,11 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
     def agents(self) -> Agents:
         """Agents by name: register and list them, and tell them to end."""
         return Agents(self._database, self._workspace, self._actor)
+
+    @property
+    def mail(self) -> Mailbox:
+        """Mail between agents: send, poll and acknowledge it."""
+        return Mailbox(self._database, self._transport, self._workspace, self._actor)
 
     @property
     def questions(self) -> Questions:

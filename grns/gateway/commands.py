@@ -25,7 +25,7 @@ from grns.errors import (
 )
 from grns.gateway import task_command as command
 from grns.gateway.command_store import CancelCommand, CommandResult, CommandStore, SubmitCommand
-from grns.gateway.task_command import TaskCommand
+from grns.gateway.task_command import MailOrder, TaskCommand
 from grns.model import problem, subjects
 from grns.model.events import TaskCancel, TaskSignalRequest, TaskSubmit, Truncated
 from grns.model.json import Limits
@@ -36,6 +36,7 @@ from grns.postgres.batch import Batch
 from grns.postgres.database import Database
 from grns.tasks import read
 from grns.tasks.announce import announce
+from grns.tasks.mail import Mailbox
 from grns.tasks.signals import send_signal
 from grns.tasks.submit import prepare
 from grns.telemetry import failpoint
@@ -92,7 +93,8 @@ class CommandHandler:
                 return await self._wait_for_task(delivery, error, code)
             return await self._reject(delivery, code, error)
         except NotFoundError as error:
-            return await self._wait_for_task(delivery, error, "unknown_task")
+            is_mail = isinstance(wanted.wanted, MailOrder)
+            return await self._wait_for_task(delivery, error, "unknown_agent" if is_mail else "unknown_task")
         except UnavailableError as error:
             return await self._put_off(delivery, error)
         failpoint.reach("commands.executed")
@@ -110,7 +112,12 @@ class CommandHandler:
             wanted = command.read(request.body, subject=request.subject, limits=self._envelope_limits)
             carried = await self._carry_out(wanted)
             failpoint.reach("commands.not_answered")
-            self._tell(request, carried, await self._read(wanted, carried))
+            if isinstance(wanted.wanted, MailOrder):
+                with suppress(UnavailableError):  # the sender cannot be reached
+                    sent = orjson.dumps({"message_id": str(wanted.message_id)})
+                    request.answer(sent, _JSON | {"Grns-Answer": carried.answer})
+            else:
+                self._tell(request, carried, await self._read(wanted, carried))
         except Exception as error:
             self.refuse(request, error)
             if not isinstance(error, GrnsError):
@@ -133,6 +140,8 @@ class CommandHandler:
             return await self._cancel(wanted, wanted.wanted)
         if isinstance(wanted.wanted, TaskSignalRequest):
             return await self._signal(wanted, wanted.wanted)
+        if isinstance(wanted.wanted, MailOrder):
+            return await self._send(wanted, wanted.wanted)
         return await self._submit(wanted, wanted.wanted)
 
     async def _submit(self, wanted: TaskCommand, submission: TaskSubmit) -> CommandResult:
@@ -162,6 +171,12 @@ class CommandHandler:
             signal_id=wanted.message_id, workspace=wanted.workspace, actor=self._commands.actor,
         )  # fmt: skip
         return CommandResult(answer, signal.task_id)
+
+    async def _send(self, wanted: TaskCommand, mail: MailOrder) -> CommandResult:
+        """Send mail to an agent: the message's id names it, so it is sent once."""
+        mailbox = Mailbox(self._database, self._transport, wanted.workspace, self._commands.actor)
+        await mailbox.send(mail.type, mail.payload, to=mail.agent, message_id=wanted.message_id)
+        return CommandResult("sent", None)
 
     def _note(self, wanted: TaskCommand, way: str, carried: CommandResult) -> None:
         self._emit(CommandHandled(wanted.kind, way, carried.answer, str(wanted.message_id), carried.task_id))

@@ -25,7 +25,7 @@ from grns.telemetry.task_signals import CommandCrashed, RequestWindowFull
 _GROUP = "grns"
 _ASKED = [
     (kind, workspace)
-    for kind in subjects.SERVED
+    for kind in (*subjects.SERVED, subjects.AGENTS)
     for workspace in (subjects.DEFAULT_WORKSPACE, subjects.OTHER_WORKSPACES)
 ]
 COMMANDS = [subjects.message(kind, workspace) for kind, workspace in _ASKED]

@@ -1,4 +1,4 @@
-"""An order: a task to create, to cancel or to signal, as others ask for it over the bus.
+"""An order: a task to create, to cancel or to signal, or mail to an agent, as others ask for it over the bus.
 
 The message is the same whether it is sent as a command, on a subject of the stream, or as a request, on one
 that is answered: its `message_id` says which one it is, and each is carried out once.
@@ -7,24 +7,34 @@ that is answered: its `message_id` says which one it is, and each is carried out
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from grns.errors import InvalidInputError, RejectedError
 from grns.model import envelope, subjects
 from grns.model import events as payloads
 from grns.model.envelope import Envelope
-from grns.model.events import TaskCancel, TaskSignalRequest, TaskSubmit
+from grns.model.events import AgentCommand, MailboxCommand, TaskCancel, TaskSignalRequest, TaskSubmit
 from grns.model.json import Limits
 
 
 @dataclass(frozen=True, slots=True)
+class MailOrder:
+    """Mail to one agent."""
+
+    agent: str
+    type: str
+    payload: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class TaskCommand:
-    """A command or request: its own id, the kind, the workspace that its subject names, and the task."""
+    """A command or request: its own id, the kind, the workspace that its subject names, and what it asks."""
 
     message_id: UUID
     kind: str
     workspace: str
-    wanted: TaskSubmit | TaskCancel | TaskSignalRequest
+    wanted: TaskSubmit | TaskCancel | TaskSignalRequest | MailOrder
 
 
 def read(body: bytes, *, subject: str, limits: Limits) -> TaskCommand:
@@ -37,11 +47,22 @@ def read(body: bytes, *, subject: str, limits: Limits) -> TaskCommand:
     said = envelope.decode(body, subject=command, limits=limits)
     workspace = _workspace(command)
     wanted = _payload(said)
+    if isinstance(wanted, AgentCommand):
+        wanted = _asked_of_agents(said, wanted)
     if isinstance(wanted, TaskSubmit):
         return TaskCommand(said.message_id, said.kind, workspace, _completed(wanted, said, workspace))
-    if isinstance(wanted, TaskCancel | TaskSignalRequest):
+    if isinstance(wanted, TaskCancel | TaskSignalRequest | MailOrder):
         return TaskCommand(said.message_id, said.kind, workspace, wanted)
     raise RejectedError("unexpected_kind", f"{said.kind} is not served here")
+
+
+def _asked_of_agents(said: Envelope, wanted: AgentCommand) -> TaskSubmit | MailOrder:
+    """Return what a command to agents stands for: to any one of a type a task of its pool, to one of them mail."""
+    _, _, name, action = said.kind.split(".")
+    payload = wanted.model_dump(mode="json")
+    if isinstance(wanted, MailboxCommand):
+        return MailOrder(action, payload.pop("action"), payload)
+    return TaskSubmit(task_type=action, agent_type=name, payload=payload)
 
 
 def _workspace(subject: str) -> str:

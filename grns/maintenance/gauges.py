@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import product
 
 from grns.maintenance import queue_stats as gauge
+from grns.model.agent import HEALTHS
 from grns.model.task import TaskStatus
 from grns.nats import JetStream
-from grns.model.agent import HEALTHS
 from grns.postgres.database import Database
 from grns.telemetry import metrics
 from grns.telemetry.metric import Metric

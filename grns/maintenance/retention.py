@@ -89,6 +89,12 @@ RULES = (
         table="workflows",
         rows=_FEW,
     ),
+    RetentionRule(
+        "mail",
+        "created_at",
+        lambda days: days.log_retention_days,
+        "(o.acked_at is not null or o.expires_at < now())",
+    ),
     RetentionRule("schedule_runs", "decided_at", lambda days: days.log_retention_days),
     RetentionRule("webhook_deliveries", "created_at", lambda days: days.webhook_retention_days),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, Field
@@ -34,6 +34,24 @@ class TaskSignaled(AuditPayload):
     task_id: TaskId
     name: str
     signal_id: UUID
+
+
+class MessageSent(AuditPayload):
+    """A message was sent to one agent (`to_agent`), to those of a pool (`to_pool`), or to all of the workspace.
+
+    `agents` is how many got it. `task_id` is the task whose attempt sent it.
+    """
+
+    message_id: UUID
+    type: str
+    agents: Annotated[int, Field(ge=1)]
+    from_agent: str | None = None
+    to_agent: str | None = None
+    to_pool: str | None = None
+    task_id: TaskId | None = None
+    correlation_id: str | None = None
+    in_reply_to: UUID | None = None
+    payload: dict[str, Any]
 
 
 class TaskDiscarded(AuditPayload):
@@ -252,6 +270,7 @@ class WebhookResent(WebhookPayload):
 CHANGES: dict[str, type[BaseModel]] = {
     "evt.task.changed": TaskChanged,
     "evt.task.signaled": TaskSignaled,
+    "evt.message.sent": MessageSent,
     "evt.task.discarded": TaskDiscarded,
     "evt.pool.paused": PoolPaused,
     "evt.pool.resumed": PoolResumed,

@@ -35,6 +35,8 @@ CANCEL = "cmd.task.cancel"
 SIGNAL = "cmd.task.signal"
 # What other systems may send, as commands and as requests.
 SERVED = (SUBMIT, CANCEL, SIGNAL)
+# A request to any agent of a type, or mail to one agent: see `agent_command`.
+AGENTS = "cmd.agent.*.*"
 
 # What handlers stream while they run, in memory only: `out.task.<task_id>.v1[.<workspace>]`.
 OUT_STREAM, OUTPUT = "GRNS_OUT", "out.task"
@@ -132,6 +134,11 @@ def lease_nudge(agent_id: str) -> str:
     return f"nudge.lease.{VERSION}.{agent_id}"
 
 
+def mail_nudge(workspace: str, agent: str | None) -> str:
+    """Return the subject that tells of mail to an agent; None: to many."""
+    return f"nudge.mail.{VERSION}.{workspace}.{agent or '_'}"
+
+
 def task_nudge(workspace: str, agent: str) -> str:
     """Return the subject that tells one worker of a pool of a task that was submitted just now."""
     return f"nudge.task.{VERSION}.{workspace}.{agent}"
@@ -147,6 +154,8 @@ def durable(filter_subject: str) -> str:
         message(EXECUTE): "execute",
         **{message(kind): kind.rpartition(".")[2] for kind in SERVED},
         **{message(kind, OTHER_WORKSPACES): f"{kind.rpartition('.')[2]}_workspaces" for kind in SERVED},
+        message(AGENTS): "agent",
+        message(AGENTS, OTHER_WORKSPACES): "agent_workspaces",
     }
     if filter_subject in readable:
         return readable[filter_subject]

@@ -23,7 +23,7 @@ _NUDGES = (
 _DESK = tuple(
     subjects.durable(subjects.message(kind, workspace))
     for workspace in (subjects.DEFAULT_WORKSPACE, subjects.OTHER_WORKSPACES)
-    for kind in subjects.SERVED
+    for kind in (*subjects.SERVED, subjects.AGENTS)
 )
 
 
@@ -68,7 +68,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
     output = f"{prefix}{subjects.OUTPUT}.>"
     readable = _api("STREAM.INFO", *streams) + _api("CONSUMER.LIST", *streams)
     manage = _merged(_api(f"STREAM.{verb}", *streams) for verb in ("INFO", "CREATE", "UPDATE"))
-    doors = [prefix + subjects.request(kind) for kind in subjects.SERVED]
+    doors = [prefix + subjects.request(kind) for kind in (*subjects.SERVED, subjects.AGENTS)]
     relay = User(
         "relay",
         "grns daemon relay: publishes the log",
@@ -177,11 +177,12 @@ def _workers(
 
 
 def _of_workspace(prefix: str, workspace: str) -> Iterable[User]:
-    asked = [subjects.request(kind, workspace) for kind in subjects.SERVED]
-    sent = [subjects.message(kind, workspace) for kind in (*subjects.SERVED, subjects.EXECUTE)]
+    kinds = (*subjects.SERVED, subjects.AGENTS)
+    asked = [subjects.request(kind, workspace) for kind in kinds]
+    sent = [subjects.message(kind, workspace) for kind in (*kinds, subjects.EXECUTE)]
     yield User(
         f"submitter-{workspace}",
-        f"systems that create, cancel and signal tasks of {workspace}",
+        f"systems that create, cancel and signal tasks of {workspace}, and write to agents",
         tuple(prefix + subject for subject in (*asked, *sent)),
     )
     behind = "" if workspace == subjects.DEFAULT_WORKSPACE else f".{workspace}"

@@ -14,8 +14,10 @@ from grns.errors import (
     ContendedError,
     GrnsError,
     InvalidInputError,
+    LeaseLostError,
     NotFoundError,
     OutcomeUnknownError,
+    RateLimitedError,
     UnavailableError,
     UnusableError,
 )
@@ -33,6 +35,8 @@ _OURS = "grns: "
 _TAKEN = "23505"
 _BY_DETAIL: dict[str, type[GrnsError]] = {
     "backlog_full": BacklogFullError,
+    "lease_lost": LeaseLostError,
+    "mailbox_full": RateLimitedError,
     "not_found": NotFoundError,
     "workflow_sealed": ConflictError,
 }

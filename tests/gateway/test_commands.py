@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from grns.bootstrap.app import App
+from grns.client.client import Client
 from grns.errors import BrokerRefusedError, RateLimitedError, UnavailableError
 from grns.gateway.command_store import CommandStore
 from grns.gateway.commands import CommandHandler
@@ -407,3 +408,51 @@ def test_what_became_of_orders_is_counted() -> None:
     labels = {"kind": "cmd.task.submit", "way": "request"}
     assert value("grns_nats_requests_total", labels | {"answer": "created"}) == 2
     assert value("grns_nats_requests_total", labels | {"answer": "bad_json"}) == 1
+
+
+# ---------------------------------------------------------------- agents
+
+
+def to_agents(kind: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """Return a message to agents."""
+    return submission() | {"kind": kind, "payload": payload}
+
+
+async def test_a_command_to_agents_of_a_type_is_a_task_of_their_pool(stage: Stage) -> None:
+    message = to_agents("cmd.agent.coder.write_code", {"branch": "fix-1"})
+    for _ in range(2):
+        delivery = await stage.follow(message, "cmd.agent.coder.write_code.v1.acme")
+        assert delivery.end == ("ack", None)
+    (row,) = await fetch(stage.database, "select * from grns.tasks")
+    assert (row["agent_type"], row["task_type"], row["workspace"]) == ("coder", "write_code", "acme")
+    assert row["idempotency_key"] == message["message_id"]
+    asked = await stage.ask(message, "req.agent.coder.write_code.v1.acme")
+    assert asked.said is not None
+    assert (asked.said["id"], asked.said["payload"]) == (row["id"], {"branch": "fix-1"})
+
+
+async def test_a_command_to_one_agent_is_mail(stage: Stage, client: Client) -> None:
+    subject = "cmd.agent.instance.coder-1.v1"
+    message = to_agents("cmd.agent.instance.coder-1", {"action": "stop_building", "why": "red"})
+    first = await stage.follow(message, subject)
+    assert first.end == ("nak", 1.0), "it may be registered in a moment"
+    await client.agents.put("coder-1", pool="coder")
+    for _ in range(2):
+        assert (await stage.follow(message, subject)).end == ("ack", None)
+    (mail,) = await client.mail.poll("coder-1")
+    assert (mail.type, mail.payload, str(mail.id)) == ("stop_building", {"why": "red"}, message["message_id"])
+    asked = await stage.ask(message, "req.agent.instance.coder-1.v1")
+    assert asked.said == {"message_id": message["message_id"]}
+    unknown = to_agents("cmd.agent.instance.nobody", {"action": "x"})
+    lost = await stage.follow(unknown, "cmd.agent.instance.nobody.v1", count=9)
+    assert lost.end is not None
+    assert [letter["reason"] for letter in await stage.letters()] == ["unknown_agent"]
+
+
+async def test_a_command_to_agents_that_cannot_be_a_task_is_a_dead_letter(stage: Stage) -> None:
+    for kind, payload in (
+        ("cmd.agent.coder.write_code", {"n": "x" * 300_000}),
+        ("cmd.agent.instance.coder-1", {"no": "action"}),
+    ):
+        await stage.follow(to_agents(kind, payload), f"{kind}.v1")
+    assert len(await stage.letters()) == 2

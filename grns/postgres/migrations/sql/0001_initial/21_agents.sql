@@ -62,3 +62,111 @@ $$;
 create function grns.begins_life(agent grns.agents, life text, clock timestamptz) returns boolean language sql immutable as $$
     select agent.agent_id is distinct from life or agent.stopped_at is not null or grns.agent_health(agent, clock) = 'dead'
 $$;
+
+-- Mail between agents: a row for each agent that a message is for. It is delivered again until it is acknowledged.
+create table grns.mail (
+    seq            bigint generated always as identity primary key,
+    id             uuid not null,                            -- of the message: sent twice is sent once
+    workspace      text collate "C" not null,
+    to_agent       text collate "C" not null,
+    from_agent     text,                                     -- as the sender says
+    from_task      text collate "C",                         -- the attempt that sent it
+    from_attempt   integer,
+    type           text not null,
+    correlation_id text collate "C",
+    in_reply_to    uuid,
+    payload        json not null,
+    created_at     timestamptz not null default clock_timestamp(),
+    expires_at     timestamptz not null,
+    delivered_at   timestamptz,
+    deliveries     integer not null default 0,
+    acked_at       timestamptz,
+    unique (workspace, id, to_agent)
+);
+create index mail_open on grns.mail (workspace, to_agent, seq) where acked_at is null;
+create index mail_conversation on grns.mail (workspace, correlation_id, seq) where correlation_id is not null;
+create index mail_age on grns.mail (created_at);
+
+-- Sends a message to one agent, or to all of a pool, or of the workspace, but the sender; returns to how many it is sent now. If it
+-- names the attempt that sends it, that must own its task.
+create function grns.send_mail(
+    type text, payload jsonb default '{}', to_agent text default null, to_pool text default null, workspace text default 'default',
+    from_agent text default null, correlation_id text default null, in_reply_to uuid default null, message_id uuid default null,
+    expires_seconds double precision default 604800, actor text default null,
+    task_id text default null, attempt integer default null, lease_id uuid default null, wakes boolean default true
+) returns integer language plpgsql as $$
+#variable_conflict use_variable
+declare
+    token constant text := '^[A-Za-z0-9_-]{1,64}$';
+    most constant integer := 10000;  -- unacknowledged messages of an agent
+    new_id constant uuid := coalesce(message_id, gen_random_uuid());
+    trace text := nullif(current_setting('grns.trace_id', true), '');
+    sent integer;
+    wrong text;
+begin
+    wrong := case
+        when (type ~ '^[A-Za-z0-9_.-]{1,64}$') is not true then 'type is 1 to 64 of A-Z a-z 0-9 _ . -'
+        when (workspace ~ token) is not true or to_agent !~ token or to_pool !~ token or from_agent !~ token
+            then 'workspace, to_agent, to_pool and from_agent are 1 to 64 of A-Z a-z 0-9 _ -'
+        when to_agent is not null and to_pool is not null then 'to_pool: pass an agent or a pool'
+        when correlation_id !~ '^[!-~]{1,128}$' then 'correlation_id is 1 to 128 printable ASCII characters'
+        when (expires_seconds > 0 and expires_seconds <= 2678400) is not true then 'expires_seconds is more than 0 and at most 31 days'
+        when (jsonb_typeof(payload) = 'object') is not true then 'payload is a JSON object'
+        when octet_length(payload::text) > 4096 then 'payload has at most 4,096 bytes: keep more in a place of your own, and send where'
+    end;
+    if wrong is not null then
+        raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value', detail = 'bad_message';
+    end if;
+    if task_id is not null then
+        select t.trace_id into trace
+        from grns.tasks t
+        where t.id = task_id and t.attempt = attempt and t.lease_id = lease_id and t.workspace = workspace and t.status = 'running'
+        for share;
+        if not found then
+            raise exception 'grns: attempt % of task % does not own it any more', attempt, task_id
+                using errcode = 'object_not_in_prerequisite_state', detail = 'lease_lost';
+        end if;
+    end if;
+    if to_agent is not null and not exists (select from grns.agents g where g.workspace = workspace and g.name = to_agent) then
+        raise exception 'grns: there is no agent % in workspace %', to_agent, workspace using errcode = 'no_data_found', detail = 'not_found';
+    end if;
+    with mailboxes as (
+        select g.name from grns.agents g
+        where g.workspace = workspace and (to_agent is null or g.name = to_agent) and (to_pool is null or g.agent_type = to_pool)
+            and (to_agent is not null or g.name is distinct from from_agent)
+    ),
+    kept as (
+        insert into grns.mail (id, workspace, to_agent, from_agent, from_task, from_attempt, type, correlation_id, in_reply_to,
+            payload, expires_at)
+        select new_id, workspace, b.name, from_agent, task_id, attempt, type, correlation_id, in_reply_to, payload::json,
+            clock_timestamp() + expires_seconds * interval '1 second'
+        from mailboxes b
+        where (
+            select count(*) from (
+                select from grns.mail m where m.workspace = workspace and m.to_agent = b.name and m.acked_at is null limit most
+            ) as f
+        ) < most or to_agent is null
+        order by b.name
+        on conflict do nothing
+        returning 1
+    )
+    select count(*) into sent from kept;
+    if sent = 0 and to_agent is not null and not exists (
+        select from grns.mail m where m.workspace = workspace and m.id = new_id and m.to_agent = to_agent)
+    then
+        raise exception 'grns: % has % unacknowledged messages', to_agent, most
+            using errcode = 'configuration_limit_exceeded', detail = 'mailbox_full';
+    end if;
+    if sent > 0 then
+        insert into grns.events (version, workspace, task_id, kind, attempt, trace_id, actor, payload)
+        values (0, workspace, task_id, 'evt.message.sent', attempt, coalesce(trace, replace(gen_random_uuid()::text, '-', '')), actor,
+            json_build_object('message_id', new_id, 'type', type, 'from_agent', from_agent, 'task_id', task_id, 'to_agent', to_agent,
+                'to_pool', to_pool, 'agents', sent, 'correlation_id', correlation_id, 'in_reply_to', in_reply_to, 'payload', payload,
+                'actor', actor));
+        if wakes then
+            perform grns.wake_relay();
+        end if;
+    end if;
+    return sent;
+end
+$$;

@@ -9,6 +9,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('replays', 'select'),
     ('workers', 'select'),
     ('agents', 'select, insert, update, delete'),
+    ('mail', 'select, insert, update'),
     ('task_counts', 'select'),
     ('deleted_tasks', null),
     ('task_minutes', 'select'),

@@ -1,0 +1,140 @@
+"""Mail between agents: send, poll, acknowledge, and read a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from grns.api.access import Agent, Reader
+from grns.api.agent import AgentName
+from grns.api.answer import Answer
+from grns.api.page import Cursor, Limit, PageOf, answer
+from grns.api.request import Body, strict_body
+from grns.api.route import router
+from grns.errors import InvalidInputError
+from grns.model.mail import Mail
+from grns.model.submission import Token
+from grns.tasks.mail import look_until
+
+routes = router("mail")
+
+_About = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
+
+
+class SendRequest(Body):
+    """A message to one agent (`to`), to all of a pool (`pool`), or to all of the workspace.
+
+    `message_id` is the id of the message: sent twice is sent once. `about` is what its conversation is about,
+    such as the id of a task. The payload has at most 4,096 bytes.
+    """
+
+    type: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    payload: dict[str, Any] = Field(default_factory=dict)
+    to: Token | None = None
+    pool: Token | None = None
+    sender: Token | None = None
+    about: _About | None = None
+    reply_to: UUID | None = None
+    message_id: UUID | None = None
+    expires_seconds: Annotated[float, Field(gt=0, le=31 * 86_400, allow_inf_nan=False)] = 7 * 86_400.0
+
+
+class SendResponse(BaseModel):
+    """The id of the message."""
+
+    message_id: UUID
+
+
+class PollRequest(Body):
+    """How many messages to return at most, and how long to wait for the first one."""
+
+    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 100
+    wait_seconds: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False, strict=True)] = 0.0
+
+
+class PollResponse(BaseModel):
+    """The messages that the agent has not acknowledged, oldest first."""
+
+    items: list[Mail]
+
+
+class AckRequest(Body):
+    """What the agent has processed: all that was handed out up to `seq`, or the messages with these `ids`."""
+
+    seq: Annotated[int, Field(ge=1, strict=True)] | None = None
+    ids: Annotated[list[UUID], Field(max_length=1000)] = Field(default_factory=list)
+
+
+class AckResponse(BaseModel):
+    """How many messages were open."""
+
+    acked: int
+
+
+@routes.post("/mail", response_model=SendResponse, status_code=201)
+async def send_mail(
+    request_context: Agent, body: Annotated[SendRequest, strict_body(SendRequest, code="bad_message")]
+) -> Response:
+    """Send a message to agents. Each gets it until it acknowledges it, also if it is away now."""
+    async with request_context.writing() as database:
+        made = await request_context.client(database).mail.send(
+            body.type, body.payload, to=body.to, pool=body.pool, sender=body.sender, about=body.about,
+            reply_to=body.reply_to, message_id=body.message_id, expires=body.expires_seconds,
+        )  # fmt: skip
+    return Answer({"message_id": made}, status_code=201)
+
+
+@routes.get("/mail", response_model=PageOf[Mail])
+async def list_mail(
+    request_context: Reader,
+    about: Annotated[str | None, Query(description="Those of one conversation.", max_length=128)] = None,
+    to: Annotated[Token | None, Query(description="Those to one agent.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """List messages, oldest first, also of those that were acknowledged. None is handed out."""
+    async with request_context.reading() as database:
+        return answer(
+            await request_context.client(database).mail.list(about=about, to=to, limit=limit, after=cursor)
+        )
+
+
+@routes.post("/agents/{name}/mail/poll", response_model=PollResponse)
+async def poll_mail(
+    request_context: Agent,
+    body: Annotated[PollRequest, strict_body(PollRequest, code="bad_poll")],
+    name: AgentName,
+) -> Response:
+    """Return the messages that an agent has not acknowledged, oldest first. Wait if there is none."""
+
+    async def look() -> Sequence[Mail]:  # who waits holds no connection
+        async with request_context.reading() as database:
+            return await request_context.client(database).mail.poll(name, limit=body.limit)
+
+    context = request_context.context
+    return Answer(
+        {
+            "items": await look_until(
+                look, context.transport, request_context.workspace, name, wait=body.wait_seconds
+            )
+        }
+    )
+
+
+@routes.post("/agents/{name}/mail/ack", response_model=AckResponse)
+async def ack_mail(
+    request_context: Agent,
+    body: Annotated[AckRequest, strict_body(AckRequest, code="bad_ack")],
+    name: AgentName,
+) -> Response:
+    """Acknowledge messages: they are not handed out again. What was never handed out stays."""
+    if (body.seq is None) == (not body.ids):
+        raise InvalidInputError("bad_ack", "pass seq or ids")
+    async with request_context.writing() as database:
+        mail = request_context.client(database).mail
+        return Answer({"acked": await mail.ack(name, body.ids if body.seq is None else body.seq)})

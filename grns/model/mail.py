@@ -1,0 +1,44 @@
+"""Mail between agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """A message to an agent.
+
+    Attributes:
+        seq: number of the message; those of an agent are handed out in its order.
+        id: id of the message: sent twice is sent once, and a reply names it.
+        to_agent: the agent.
+        from_agent: who sends it, as the sender says.
+        from_task, from_attempt: the attempt that sent it; None if none did.
+        type: what it is, such as `review_request`.
+        correlation_id: what its conversation is about, such as the id of a task.
+        in_reply_to: id of the message that it answers.
+        payload: a JSON object of at most 4,096 bytes.
+        created_at, expires_at: when it was sent, and until when it is handed out.
+        delivered_at, deliveries: when it was handed out first, and how often.
+        acked_at: when it was acknowledged; None: it is handed out again.
+    """
+
+    seq: int
+    id: UUID
+    to_agent: str
+    from_agent: str | None
+    from_task: str | None
+    from_attempt: int | None
+    type: str
+    correlation_id: str | None
+    in_reply_to: UUID | None
+    payload: dict[str, Any]
+    created_at: datetime
+    expires_at: datetime
+    delivered_at: datetime | None
+    deliveries: int
+    acked_at: datetime | None

@@ -1,0 +1,185 @@
+"""Mail between agents: send, poll, acknowledge."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from grns.errors import InvalidInputError, UnavailableError
+from grns.model import subjects
+from grns.model.duration import seconds_named
+from grns.model.json import Limits, dumps, loads_stored
+from grns.model.mail import Mail
+from grns.nats import JetStream
+from grns.postgres.database import Database, Row, Session, build
+from grns.postgres.paging import Page, cursor, page_of, parts
+from grns.telemetry import current
+
+_WEEK = 7 * 86_400.0
+_LOOK_SECONDS, _HINTED_LOOK_SECONDS = 1.0, 5.0
+_PAYLOAD = Limits(document_bytes=4096)
+
+
+class Mailbox:
+    """Mail of the agents of one workspace: `client.mail`."""
+
+    def __init__(
+        self, database: Database | Session, transport: JetStream, workspace: str, actor: str | None
+    ) -> None:
+        self._database = database
+        self._transport = transport
+        self._workspace = workspace
+        self._actor = actor
+
+    async def send(
+        self,
+        type: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        to: str | None = None,
+        pool: str | None = None,
+        sender: str | None = None,
+        about: str | None = None,
+        reply_to: Mail | UUID | None = None,
+        message_id: UUID | None = None,
+        expires: float | timedelta = _WEEK,
+    ) -> UUID:
+        """Send a message to one agent, or to all of a pool or of the workspace.
+
+        Within a handler it is sent by the attempt: one that has lost its task sends nothing.
+
+        Args:
+            type: what it is, such as `review_request`.
+            payload: a JSON object of at most 4,096 bytes.
+            to: name of the agent. It gets the message also if it is away now.
+            pool: instead, all registered agents of a pool; without `to` and `pool`, all of the workspace. The
+                sender gets none.
+            sender: name of the agent that sends it.
+            about: what the conversation is about, such as the id of a task. Defaults to that of `reply_to`.
+            reply_to: the message that this one answers.
+            message_id: id of the message: sent twice is sent once. Defaults to a new one.
+            expires: time after which it is not handed out any more, in seconds or as a `timedelta`, at most
+                31 days. Defaults to 7 days.
+
+        Returns:
+            The id of the message.
+
+        Raises:
+            InvalidInputError: `bad_message`: an argument is invalid.
+            NotFoundError: there is no such agent.
+            RateLimitedError: the agent has 10,000 messages that it has not acknowledged.
+            LeaseLostError: the attempt that sends it has lost its task.
+
+        Example:
+            sent = await client.mail.send("review_request", {"branch": "fix-1"}, to="reviewer", about=task.id)
+        """
+        claim, new = current.attempt(), message_id or uuid4()
+        correlation = about or (reply_to.correlation_id if isinstance(reply_to, Mail) else None)
+        await self._database.run(
+            "send_mail", type, dumps(dict(payload or {}), _PAYLOAD), to, pool, self._workspace, sender,
+            correlation, reply_to.id if isinstance(reply_to, Mail) else reply_to, new,
+            seconds_named("expires", expires, code="bad_message"), self._actor,
+            *((None, None, None) if claim is None else (claim.id, claim.attempt, claim.lease_id)),
+        )  # fmt: skip
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        await self._transport.nudge(subjects.mail_nudge(self._workspace, to))
+        return new
+
+    async def poll(self, agent: str, *, limit: int = 100, wait: float = 0.0) -> Sequence[Mail]:
+        """Return the messages of an agent that it has not acknowledged, oldest first.
+
+        A message comes again until it is acknowledged: do what it says, then `ack`. Remember ids if doing it
+        twice does harm.
+
+        Args:
+            agent: name of the agent.
+            limit: 1 to 1,000.
+            wait: how long to wait for a message if there is none, in seconds.
+        """
+        if not 1 <= limit <= 1000:
+            raise InvalidInputError("bad_limit", "limit is 1 to 1,000")
+        return await look_until(
+            lambda: self._poll(agent, limit), self._transport, self._workspace, agent, wait=wait
+        )
+
+    async def ack(self, agent: str, messages: Mail | UUID | int | Sequence[Mail | UUID]) -> int:
+        """Acknowledge messages that an agent has processed; returns how many were open.
+
+        Args:
+            agent: name of the agent.
+            messages: a message or its id, several of them, or a number (`seq`): all up to it that were
+                handed out.
+        """
+        if isinstance(messages, int):
+            upto, ids = messages, builtins.list[UUID]()
+        else:
+            several = [messages] if isinstance(messages, Mail | UUID) else messages
+            upto, ids = None, [one.id if isinstance(one, Mail) else one for one in several]
+        (row,) = await self._database.run("ack_mail", self._workspace, agent, upto, ids)
+        acked: int = row["acked"]
+        return acked
+
+    async def list(
+        self, *, about: str | None = None, to: str | None = None, limit: int = 50, after: str | None = None
+    ) -> Page[Mail]:
+        """Return a page of messages, oldest first, also of those that were acknowledged; hands out none.
+
+        Args:
+            about: those of one conversation.
+            to: those to one agent.
+            limit: 1 to 1,000.
+            after: `next_cursor` of the page before.
+        """
+        if not 1 <= limit <= 1000:
+            raise InvalidInputError("bad_limit", "limit is 1 to 1,000")
+        last = 0 if after is None else _place(after)
+        rows = await self._database.run("list_mail", self._workspace, about, to, last, limit + 1)
+        return page_of([_read(row) for row in rows], limit, lambda mail: cursor(str(mail.seq)))
+
+    async def _poll(self, agent: str, limit: int) -> Sequence[Mail]:
+        return [_read(row) for row in await self._database.run("poll_mail", self._workspace, agent, limit)]
+
+
+async def look_until(
+    look: Callable[[], Awaitable[Sequence[Mail]]],
+    transport: JetStream,
+    workspace: str,
+    agent: str,
+    *,
+    wait: float,
+) -> Sequence[Mail]:
+    """Look for mail until there is some, or the time is over; hints tell when to look again."""
+    found, deadline = await look(), time.monotonic() + wait
+    if found or wait <= 0:
+        return found
+    woken, pause = asyncio.Event(), _HINTED_LOOK_SECONDS
+    async with AsyncExitStack() as watching:
+        try:
+            for name in (agent, None):
+                subject = subjects.mail_nudge(workspace, name)
+                await watching.enter_async_context(transport.watching(subject, lambda _: woken.set()))
+        except UnavailableError:
+            pause = _LOOK_SECONDS
+        while not (found := await look()) and (left := deadline - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, pause)):
+                    await woken.wait()
+            woken.clear()
+    return found
+
+
+def _read(row: Row) -> Mail:
+    return build(Mail, {**row, "payload": loads_stored(row["payload"])})
+
+
+def _place(said: str) -> int:
+    match parts(said):
+        case [number] if number.isdecimal():
+            return int(number)
+    raise InvalidInputError("bad_cursor", "the cursor is none of this list")
