@@ -90,12 +90,11 @@ async def put_agent(
         )
 
 
-@routes.delete("/agents/{name}", status_code=204)
+@routes.delete("/agents/{name}", response_model=model.Agent)
 async def delete_agent(request_context: Operator, name: AgentName) -> Response:
-    """Forget an agent that is not there."""
+    """Forget an agent that is not there, and return what it was."""
     async with request_context.writing() as database:
-        await request_context.client(database).agents.delete(name)
-    return Response(status_code=204)
+        return Answer(await request_context.client(database).agents.delete(name))
 
 
 @routes.post("/agents/{name}/heartbeat", response_model=model.AgentOrder)

@@ -17,7 +17,7 @@ from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Body, strict_body
 from grns.api.route import router
 from grns.errors import InvalidInputError
-from grns.model.mail import Mail
+from grns.model.mail import Mail, Sent
 from grns.model.submission import Token
 from grns.tasks.mail import look_until
 
@@ -42,12 +42,6 @@ class SendRequest(Body):
     reply_to: UUID | None = None
     message_id: UUID | None = None
     expires_seconds: Annotated[float, Field(gt=0, le=31 * 86_400, allow_inf_nan=False)] = 7 * 86_400.0
-
-
-class SendResponse(BaseModel):
-    """The id of the message."""
-
-    message_id: UUID
 
 
 class PollRequest(Body):
@@ -76,7 +70,7 @@ class AckResponse(BaseModel):
     acked: int
 
 
-@routes.post("/mail", response_model=SendResponse, status_code=201)
+@routes.post("/mail", response_model=Sent, status_code=201)
 async def send_mail(
     request_context: Agent, body: Annotated[SendRequest, strict_body(SendRequest, code="bad_message")]
 ) -> Response:
@@ -86,7 +80,7 @@ async def send_mail(
             body.type, body.payload, to=body.to, pool=body.pool, sender=body.sender, about=body.about,
             reply_to=body.reply_to, message_id=body.message_id, expires=body.expires_seconds,
         )  # fmt: skip
-    return Answer({"message_id": made}, status_code=201)
+    return Answer(Sent(made), status_code=201)
 
 
 @routes.get("/mail", response_model=PageOf[Mail])

@@ -162,7 +162,7 @@ async def resume(session: CliSession, out: Output, name: str) -> None:
     out.record(found, lambda: text(f"{found.name} works"))
 
 
-@agent.command(examples=["grns agent delete coder-1", "grns agent delete coder-1 && grns agent list"])
+@agent.command(examples=["grns agent delete coder-1", "grns agent delete coder-2"])
 @_NAME
 @with_session("write", missing=_LIST)
 async def delete(session: CliSession, name: str) -> None:

@@ -29,6 +29,7 @@ from grns.gateway.task_command import MailOrder, TaskCommand
 from grns.model import problem, subjects
 from grns.model.events import TaskCancel, TaskSignalRequest, TaskSubmit, Truncated
 from grns.model.json import Limits
+from grns.model.mail import Sent
 from grns.model.task import Task
 from grns.nats import JetStream
 from grns.nats.delivery import Delivery, Request
@@ -114,7 +115,7 @@ class CommandHandler:
             failpoint.reach("commands.not_answered")
             if isinstance(wanted.wanted, MailOrder):
                 with suppress(UnavailableError):  # the sender cannot be reached
-                    sent = orjson.dumps({"message_id": str(wanted.message_id)})
+                    sent = orjson.dumps(Sent(wanted.message_id))
                     request.answer(sent, _JSON | {"Grns-Answer": carried.answer})
             else:
                 self._tell(request, carried, await self._read(wanted, carried))

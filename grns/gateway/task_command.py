@@ -57,7 +57,7 @@ def read(body: bytes, *, subject: str, limits: Limits) -> TaskCommand:
 
 
 def _asked_of_agents(said: Envelope, wanted: AgentCommand) -> TaskSubmit | MailOrder:
-    """Return what a command to agents stands for: to any one of a type a task of its pool, to one of them mail."""
+    """Return what a command to agents is: to any of a type a task of that pool, to one of them mail."""
     _, _, name, action = said.kind.split(".")
     payload = wanted.model_dump(mode="json")
     if isinstance(wanted, MailboxCommand):

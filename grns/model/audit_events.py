@@ -37,7 +37,7 @@ class TaskSignaled(AuditPayload):
 
 
 class MessageSent(AuditPayload):
-    """A message was sent to one agent (`to_agent`), to those of a pool (`to_pool`), or to all of the workspace.
+    """A message was sent to one agent (`to_agent`), to a pool (`to_pool`), or to all agents of the workspace.
 
     `agents` is how many got it. `task_id` is the task whose attempt sent it.
     """

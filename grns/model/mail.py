@@ -42,3 +42,10 @@ class Mail:
     delivered_at: datetime | None
     deliveries: int
     acked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The id of a message that was sent."""
+
+    message_id: UUID

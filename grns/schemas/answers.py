@@ -1,6 +1,6 @@
 """The answers to requests in the AsyncAPI document: a task or a problem, sent to the reply subject.
 
-The answer for a task that is too large for the broker is a reference to it.
+The answer for a task that is too large for the broker is a reference to it. Mail is answered with its id.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from grns.model.events import Truncated
+from grns.model.mail import Sent
 from grns.model.problem import Problem
 from grns.model.task import Task
 
@@ -20,6 +21,7 @@ INBOX = "answers"
 _SHAPES: dict[str, tuple[type[Any], str]] = {
     "answer.task": (Task, "application/json"),
     "answer.truncated": (Truncated, "application/json"),
+    "answer.sent": (Sent, "application/json"),
     "answer.problem": (Problem, "application/problem+json"),
 }
 _HEADERS_NAME = "AnswerHeaders"
@@ -28,7 +30,7 @@ _HEADERS = {
     "Content-Type": "Tells a task from a problem.",
     "Grns-Answer": "With a task, or what stands in for it: created, exists (its key had its task), cancelled,"
     " requested (it runs), the status that it had ended with before, or repeated (the message had been"
-    " handled).",
+    " handled). With the id of mail: sent.",
     "Nats-Service-Error": "With a problem: its code.",
     "Nats-Service-Error-Code": "With a problem: its status.",
 }

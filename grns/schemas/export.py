@@ -260,12 +260,17 @@ def _channels() -> list[tuple[str, Schema]]:
     return [*found, *_requests(), (export_answer.INBOX, export_answer.inbox())]
 
 
+def _served() -> list[str]:
+    """Return the kinds that grns receives as commands and as requests."""
+    return [*subjects.SERVED, *(kind for kind in payloads.PATTERNS if kind.startswith("cmd."))]
+
+
 def _requests() -> list[tuple[str, Schema]]:
     """Return the channels of requests, and of commands outside the default workspace."""
     any_workspace = "{workspace}"
     return [
         _request(kind, address)
-        for kind in subjects.SERVED
+        for kind in _served()
         for address in (
             subjects.message(kind, any_workspace),
             subjects.request(kind),
@@ -274,14 +279,14 @@ def _requests() -> list[tuple[str, Schema]]:
     ]
 
 
-def _request(kind: str, address: str) -> tuple[str, Schema]:
+def _request(kind: str, subject: str) -> tuple[str, Schema]:
     description = _prose(_models()[kind])
-    if "{" in address:
+    if "{workspace}" in subject:
         description += " In another workspace than the default one."
-    if address.startswith("req."):
+    if subject.startswith("req."):
         description += " A request: in no stream, and answered."
-    key = address.replace(f".{subjects.VERSION}", "").replace("{workspace}", "workspace")
-    return key, _channel(kind, address, description)
+    key = _key(subject).replace(f".{subjects.VERSION}", "").replace("{workspace}", "workspace")
+    return key, _channel(kind, _PLACEHOLDER.sub(r"{\1}", subject), description)
 
 
 def _channel(kind: str, address: str, description: str) -> Schema:
@@ -326,10 +331,9 @@ def _operations(channels: dict[str, Schema]) -> Schema:
 def _actions(channel: str) -> list[str]:
     if channel == "priority":
         return ["receive", "send"]
-    if channel.startswith(("shared", "req.", *subjects.SERVED)):
+    if channel.startswith(("shared", "req.", *map(_key, _served()))):
         return ["receive"]
-    is_others = channel.startswith(("cmd.", "evt.agent."))
-    return [] if is_others or channel == export_answer.INBOX else ["send"]
+    return [] if channel.startswith("evt.agent.") or channel == export_answer.INBOX else ["send"]
 
 
 def _key(kind: str) -> str:

@@ -43,6 +43,6 @@ class SyncAgents:
         """Take back the order that an agent was given: see `Agents.resume`."""
         return self._client.ask(lambda client: client.agents.resume(name))
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str) -> Agent:
         """Forget an agent that is not there: see `Agents.delete`."""
         return self._client.ask(lambda client: client.agents.delete(name))

@@ -137,20 +137,19 @@ class Agents:
         """Take back the order that an agent was given. Raises NotFoundError."""
         return await self._order(name, None, None)
 
-    async def delete(self, name: str) -> None:
-        """Forget an agent that is not there.
+    async def delete(self, name: str) -> Agent:
+        """Forget an agent that is not there, and return what it was.
 
         Raises:
             NotFoundError: there is no such agent.
             ConflictError: it is there.
         """
-        async with self._database.transaction() as connection:
-            rows = await run(connection, "delete_agent", self._workspace, name)
-            if rows:
-                await self._note(connection, name, rows[0]["agent_type"], "deleted")
-                return
         agent = await self.get(name)
-        raise ConflictError(f"agent {name} is {agent.health}: terminate it first")
+        async with self._database.transaction() as connection:
+            if not await run(connection, "delete_agent", self._workspace, name):
+                raise ConflictError(f"agent {name} is {agent.health}: terminate it first")
+            await self._note(connection, name, agent.agent_type, "deleted")
+        return agent
 
     async def _order(
         self, name: str, order: Order | None, reason: str | None, life: str | None = None

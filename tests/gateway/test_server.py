@@ -354,6 +354,9 @@ async def _end_soon(other: asyncpg.Connection) -> None:
 
 
 def test_each_way_of_asking_is_served() -> None:
-    assert [SUBMIT, f"{SUBMIT}.*", CANCEL, f"{CANCEL}.*", SIGNAL, f"{SIGNAL}.*"] == COMMANDS
-    asked = [subjects.request(kind) for kind in (subjects.SUBMIT, subjects.CANCEL, subjects.SIGNAL)]
+    agents = "cmd.agent.*.*.v1"
+    kinds = (SUBMIT, CANCEL, SIGNAL, agents)
+    assert [one for kind in kinds for one in (kind, f"{kind}.*")] == COMMANDS
+    served = (subjects.SUBMIT, subjects.CANCEL, subjects.SIGNAL, subjects.AGENTS)
+    asked = [subjects.request(kind) for kind in served]
     assert [subject for one in asked for subject in (one, f"{one}.*")] == REQUESTS

@@ -563,7 +563,7 @@ async def test_queues_are_audited_where_a_worker_is_idle_and_in_order(connection
     await connection.execute(_AGENT)
     read: dict[str, int] = {}
     for state, idle_seconds in (("working", 0.0), ("idle", 3600.0)):
-        await connection.fetch(statement("touch_worker"), "idle", idle_seconds, 0, "default")
+        await connection.fetch(statement("touch_worker"), "idle", idle_seconds, 0, "default", None, None)
         before = (await reads(connection))["tasks_ready"]
         rows = await connection.fetch(statement("audit_now"), 1.0, 10, 0.5)
         read[state] = (await reads(connection))["tasks_ready"] - before

@@ -19,6 +19,7 @@ from grns.gateway.server import COMMANDS, REQUESTS
 from grns.model import events as payloads
 from grns.model import problem, subjects
 from grns.model.envelope import assemble, decode, encode
+from grns.model.mail import Sent
 from grns.model.task import Task, TaskStatus
 from grns.schemas import export
 from grns.settings import load
@@ -44,6 +45,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "cmd.agent.instance.worker-1": {"action": "drain"},
     "cmd.agent.crawler.refresh": {"anything": [1, None]},
     "evt.agent.crawler.refreshed": {},
+    "evt.message.sent": ACTOR | {"message_id": str(uuid4()), "type": "hello", "agents": 1, "payload": {}},
     "evt.task.queued": {
         "task_id": "t1",
         "task_type": "fetch_page",
@@ -399,19 +401,32 @@ def test_addresses_are_the_subjects_of_the_code() -> None:
     )
     for kind in payloads.PAYLOADS:
         assert subjects.message(kind, subjects.DEFAULT_WORKSPACE) in addresses
-    for subject in (*COMMANDS, *REQUESTS):
-        assert subject.replace(subjects.OTHER_WORKSPACES, "{workspace}") in addresses
+    matched = {
+        subject: [address for address in addresses if address and _is_matched(subject, address)]
+        for subject in (*COMMANDS, *REQUESTS)
+    }
+    assert {len(found) for subject, found in matched.items() if "agent" not in subject} == {1}
+    assert {len(found) for subject, found in matched.items() if "agent" in subject} == {2}, "one, or any of"
+
+
+def _is_matched(subject: str, address: str) -> bool:
+    """Return whether a subject with `*` stands for an address with `{name}`."""
+    said, shown = subject.split("."), address.split(".")
+    return len(said) == len(shown) and all(
+        one == other if one != subjects.OTHER_WORKSPACES else other.startswith("{") or said[1] == "agent"
+        for one, other in zip(said, shown, strict=True)
+    )
 
 
 def test_every_request_is_answered_with_a_task_or_what_stands_in_for_it_or_a_problem() -> None:
     asked = {name: one for name, one in ASYNCAPI["operations"].items() if ".req." in name}
-    assert len(asked) == len(REQUESTS)
+    assert len(asked) == len(REQUESTS) + 2, "agents have two channels: any of a type, and one of them"
     for operation in asked.values():
         assert operation["action"] == "receive"
         reply = operation["reply"]
         assert resolved(ASYNCAPI, reply["channel"]["$ref"])["address"] is None
         messages = [resolved(ASYNCAPI, resolved(ASYNCAPI, one["$ref"])["$ref"]) for one in reply["messages"]]
-        assert [message["name"] for message in messages] == ["Task", "Truncated", "Problem"]
+        assert [message["name"] for message in messages] == ["Task", "Truncated", "Sent", "Problem"]
 
 
 def test_answer_matches_exactly_one_schema() -> None:
@@ -421,6 +436,7 @@ def test_answer_matches_exactly_one_schema() -> None:
     answers: dict[str, bytes | str] = {
         "Task": orjson.dumps(task, option=orjson.OPT_UTC_Z),
         "Truncated": stub.model_dump_json(),
+        "Sent": orjson.dumps(Sent(uuid4())),
         "Problem": orjson.dumps(refusal),
     }
     for name in answers:

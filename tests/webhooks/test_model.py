@@ -67,7 +67,7 @@ def test_kinds_say_what_is_told(kinds: list[str], told: set[str], untold: set[st
 
 @pytest.mark.parametrize(
     "kind",
-    ["", "evt", "evt.task", "evt.task.", "evt.task.ded", "evt.agent.*", "evt.agent.*.*", "cmd.task.execute",
+    ["", "evt", "evt.task", "evt.task.", "evt.task.ded", "evt.agent.*", "evt.agent.*.*.*", "cmd.task.execute",
      "cmd.*.*", "*.*.*", "evt.task.dead.v1", "evt.task.de*", "evt.task.dead\n", "evt.task.(a|b)",
      "dlq.agent.a.b", "evt.*.*.*.*"],
 )  # fmt: skip
