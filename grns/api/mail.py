@@ -88,13 +88,16 @@ async def list_mail(
     request_context: Reader,
     about: Annotated[str | None, Query(description="Those of one conversation.", max_length=128)] = None,
     to: Annotated[Token | None, Query(description="Those to one agent.")] = None,
+    is_open: Annotated[bool, Query(description="Those that are not acknowledged.")] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """List messages, oldest first, also of those that were acknowledged. None is handed out."""
     async with request_context.reading() as database:
         return answer(
-            await request_context.client(database).mail.list(about=about, to=to, limit=limit, after=cursor)
+            await request_context.client(database).mail.list(
+                about=about, to=to, is_open=is_open, limit=limit, after=cursor
+            )
         )
 
 

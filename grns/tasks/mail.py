@@ -126,20 +126,27 @@ class Mailbox:
         return acked
 
     async def list(
-        self, *, about: str | None = None, to: str | None = None, limit: int = 50, after: str | None = None
+        self,
+        *,
+        about: str | None = None,
+        to: str | None = None,
+        is_open: bool = False,
+        limit: int = 50,
+        after: str | None = None,
     ) -> Page[Mail]:
         """Return a page of messages, oldest first, also of those that were acknowledged; hands out none.
 
         Args:
             about: those of one conversation.
             to: those to one agent.
+            is_open: those that are not acknowledged.
             limit: 1 to 1,000.
             after: `next_cursor` of the page before.
         """
         if not 1 <= limit <= 1000:
             raise InvalidInputError("bad_limit", "limit is 1 to 1,000")
         last = 0 if after is None else _place(after)
-        rows = await self._database.run("list_mail", self._workspace, about, to, last, limit + 1)
+        rows = await self._database.run("list_mail", self._workspace, about, to, last, limit + 1, is_open)
         return page_of([_read(row) for row in rows], limit, lambda mail: cursor(str(mail.seq)))
 
     async def _poll(self, agent: str, limit: int) -> Sequence[Mail]:

@@ -1,4 +1,4 @@
-"""Agents: the list with their health, and one agent with its tasks and what it is told."""
+"""Agents: the list with their health, one agent with its tasks, its mail and what it is told, and all mail."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from starlette.responses import Response
 from grns.model.agent import HEALTHS
 from grns.web.filters import term
 from grns.web.page_request import PageRequest, WebPages
+
+_OPEN_MAIL = 20
 
 pages = WebPages()
 
@@ -38,6 +40,7 @@ async def agent(request: PageRequest) -> Response:
         "agent.html",
         agent=found,
         tasks=await request.fetch(f"/agents/{name}/tasks"),
+        mail=await request.fetch("/mail", to=name, is_open="true", limit=_OPEN_MAIL),
         color=lambda health: _COLORS.get(health, "cancelled"),
         tasks_of=lambda agent_id: term("worker", agent_id),
     )
@@ -60,3 +63,23 @@ async def resume(request: PageRequest) -> Response:
     name = request.name("name")
     await request.change(f"/agents/{name}/resume", {})
     return request.redirect(f"/agents/{name}", notice="resumed")
+
+
+@pages.post("/agents/{name}/mail")
+async def send_mail(request: PageRequest) -> Response:
+    """Send mail to an agent."""
+    name, form = request.name("name"), request.fields
+    payload = form.json("payload", request.context.api_context.payload_limits) or {}
+    said = {"type": form.text("type"), "about": form.text("about"), "payload": payload, "to": name}
+    await request.change("/mail", {field: value for field, value in said.items() if value is not None})
+    return request.redirect(f"/agents/{name}", notice="sent")
+
+
+@pages.get("/mail")
+async def mail(request: PageRequest) -> Response:
+    """List mail, oldest first: of a conversation, to an agent, or all."""
+    asked = {name: request.query(name) for name in ("about", "to", "is_open", "cursor")}
+    page = await request.fetch("/mail", limit=_ROWS, **asked)
+    return await request.render(
+        "mail.html", rows=page["items"], next_cursor=page["next_cursor"], asked=asked
+    )

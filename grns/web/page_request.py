@@ -51,6 +51,7 @@ NOTICES = {
     "run_submitted": "The task was submitted.",
     "run_skipped": "Nothing was submitted: the task before has not ended.",
     "schedule_paused": "Paused: what is due until it is resumed is not submitted.",
+    "sent": "The message is in the agent's mailbox.",
     "told": "The agent learns of it with its next heartbeat, renewal or claim.",
     "limit_paused": "Paused: no task that waits for room is queued. Queued and running tasks continue.",
     "operation_cancelled": "The operation is cancelled. Moved tasks stay moved.",

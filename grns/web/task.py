@@ -25,7 +25,7 @@ _NOTICES = frozenset({"cancelled", "requested", "redriven", "discarded"})
 _EDITABLE = frozenset(TaskStatus) - {TaskStatus.RUNNING, TaskStatus.SUCCEEDED}
 _FAILURES = frozenset({"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"})
 _TIMELINE_WIDTH, _LEAST_WIDTH = 1000.0, 2.0
-_ATTEMPTS, _EVENTS, _STEPS = 50, 200, 100
+_ATTEMPTS, _EVENTS, _STEPS, _MAIL = 50, 200, 100, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ async def task(request: PageRequest) -> Response:
     return await request.render(
         "task.html",
         task=found,
+        mail=await request.fetch("/mail", about=found["id"], limit=_MAIL),
         steps=steps["items"],
         has_more_steps=steps["next_cursor"] is not None,
         explanation=None if request.is_refresh else await request.fetch(f"{path}/explain"),

@@ -20,10 +20,14 @@ class Task:
         self.lease_seconds = LEASE_SECONDS
         self.expires_at = time.monotonic() + LEASE_SECONDS
         self.ended: list[str] = []
+        self.heard: list[str] = []
         self.is_overdue = False
 
     def end(self, reason: str) -> None:
         self.ended.append(reason)
+
+    def hear(self, order: str) -> None:
+        self.heard.append(order)
 
 
 def test_renewal_without_an_answer_does_not_delay_the_others() -> None:
@@ -35,7 +39,7 @@ def test_renewal_without_an_answer_does_not_delay_the_others() -> None:
         if token.startswith("silent"):
             time.sleep(seconds)
             raise UnavailableError("no answer")
-        return {"cancel_requested": False}
+        return {"cancel_requested": False, "agent_order": "drain"}
 
     renewer = LeaseRenewer(renew, on_end=ended.set)
     tasks = [Task(token) for token in ("silent-1", "silent-2", "silent-3", "answered")]
@@ -46,6 +50,7 @@ def test_renewal_without_an_answer_does_not_delay_the_others() -> None:
     assert ended.wait(5.0)
     assert [task.ended for task in tasks] == [["deadline"]] * 3 + [[]]
     assert tasks[3].expires_at > time.monotonic()
+    assert set(tasks[3].heard) == {"drain"}
     assert asked["answered"] >= 3
 
 

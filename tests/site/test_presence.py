@@ -43,7 +43,7 @@ async def test_an_agent_is_registered_works_and_ends(
         "JSON='Content-Type: application/json'\n"
     )
     said = await _shell(variables + requests, tmp_path)
-    assert said.count('"order":null') == 2, said
+    assert said.count('{"order":null,"reason":null}') == 2, said
     async with grns.connect() as client:
         agent = await client.agents.get("shell-1")
     assert (agent.health, agent.stale_threshold_seconds) == ("stopped", 180)

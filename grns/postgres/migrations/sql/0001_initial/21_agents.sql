@@ -143,7 +143,8 @@ begin
         from mailboxes b
         where (
             select count(*) from (
-                select from grns.mail m where m.workspace = workspace and m.to_agent = b.name and m.acked_at is null limit most
+                select from grns.mail m where m.workspace = workspace and m.to_agent = b.name and m.acked_at is null and m.expires_at > now()
+                limit most
             ) as f
         ) < most or to_agent is null
         order by b.name
