@@ -17,11 +17,11 @@ from grns.model.json import Limits
 from grns.model.outcome import Claim
 from grns.model.retry import asked_seconds
 from grns.runtime.cancel_scope import CancelScope
+from grns.worker.mail_methods import MailMethods
 from grns.worker.output import AttemptOutput
 from grns.worker.person_methods import PersonMethods
 from grns.worker.step import Suspended
 from grns.worker.steps import AttemptSteps
-from grns.worker.wait_methods import WaitMethods
 
 if TYPE_CHECKING:
     from grns.agent.client import AgentClient
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
 
 
-class AgentTask(WaitMethods, PersonMethods):
+class AgentTask(MailMethods, PersonMethods):
     """A claimed attempt of a task.
 
     As a context manager (`async with task:`), it writes the outcome at the end of its block: succeeded with
     `result`; failed if the block raises (`Retry`, `Snooze` and `Fail` work as in a handler); released if
     the block is cancelled, which happens when the lease expires or the task is cancelled.
 
-    `stream`, `step`, `sleep`, `sleep_until`, `wait_for_signal`, `wait_for_event`, `ask_person` and `approve`
-    are those of a handler's context: a wait ends the block, and the task is claimed again when it is over.
+    `stream`, `step`, `sleep`, `sleep_until`, `wait_for_signal`, `wait_for_event`, `ask_agent`, `ask_person`
+    and `approve` are those of a handler's context: a wait ends the block, and the task is claimed again when it is over.
 
     `last_checkpoint` is what an earlier attempt has kept. `is_overdue` is true once the attempt takes longer
     than its submission expected: report progress, or it is ended.
@@ -93,6 +93,12 @@ class AgentTask(WaitMethods, PersonMethods):
     def stream(self, chunk: Any, *, kind: str | None = None) -> None:
         """Stream text or a JSON value to those who watch the task, as a handler's `ctx.stream`."""
         self._output.write(chunk, kind)
+
+    async def _send_mail(
+        self, type: str, payload: Mapping[str, Any] | None, *, to: str, about: str | None, message_id: str
+    ) -> None:
+        said = {"type": type, "payload": dict(payload or {}), "to": to, "about": about or self.id}
+        await self._client._http.post("/mail", said | {"message_id": message_id, "token": self.token})
 
     def _own_steps(self, _name: str) -> AttemptSteps:
         if self._attempt_steps is None:

@@ -14,6 +14,7 @@ from grns.api.access import Agent, Reader
 from grns.api.agent import AgentName
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
+from grns.api.queue import TokenRequest, verified
 from grns.api.request import Body, strict_body
 from grns.api.route import router
 from grns.errors import InvalidInputError
@@ -30,7 +31,8 @@ class SendRequest(Body):
     """A message to one agent (`to`), to all of a pool (`pool`), or to all of the workspace.
 
     `message_id` is the id of the message: sent twice is sent once. `about` is what its conversation is about,
-    such as the id of a task. The payload has at most 4,096 bytes.
+    such as the id of a task. The payload has at most 4,096 bytes. Without `to` and `pool`, an answer
+    (`reply_to`) goes to who sent the message. With the `token` of a claim, its attempt sends it.
     """
 
     type: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -41,6 +43,7 @@ class SendRequest(Body):
     about: _About | None = None
     reply_to: UUID | None = None
     message_id: UUID | None = None
+    token: str | None = None
     expires_seconds: Annotated[float, Field(gt=0, le=31 * 86_400, allow_inf_nan=False)] = 7 * 86_400.0
 
 
@@ -75,9 +78,12 @@ async def send_mail(
     request_context: Agent, body: Annotated[SendRequest, strict_body(SendRequest, code="bad_message")]
 ) -> Response:
     """Send a message to agents. Each gets it until it acknowledges it, also if it is away now."""
+    said = None if body.token is None else TokenRequest.model_construct(token=body.token)
+    shown = None if said is None else await verified(request_context, said)
+    by = (None, None, None) if shown is None else (shown.task_id, shown.attempt, shown.lease_id)
     async with request_context.writing() as database:
-        made = await request_context.client(database).mail.send(
-            body.type, body.payload, to=body.to, pool=body.pool, sender=body.sender, about=body.about,
+        made = await request_context.client(database).mail.send_by(
+            by, body.type, body.payload, to=body.to, pool=body.pool, sender=body.sender, about=body.about,
             reply_to=body.reply_to, message_id=body.message_id, expires=body.expires_seconds,
         )  # fmt: skip
     return Answer(Sent(made), status_code=201)

@@ -278,6 +278,7 @@ def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWo
             handled=dict.fromkeys(types, wanted.max_attempts),
             lease_seconds=lease_seconds,
             agent=wanted.agent,
+            is_counted=wanted.agent is not None,
         ),
         name=wanted.agent or "http",
         version=wanted.version or "",

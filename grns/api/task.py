@@ -105,7 +105,7 @@ async def edit_task(
     task_id: TaskId,
     if_match: Annotated[str | None, Header(description="Only while its ETag is still this one.")] = None,
 ) -> Response:
-    """Change the priority, delay or payload of a task that is not running."""
+    """Change the priority, delay, payload or agent of a task that is not running."""
     wanted = edit(**body.model_dump(exclude={"reason"}, exclude_unset=True))
     async with request_context.writing() as database:
         changed = await request_context.triage(database).edit(

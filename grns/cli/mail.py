@@ -31,7 +31,7 @@ _COLUMNS = (
     Column("SEQ", "seq"),
     Column("TYPE", "type", may_shrink=True),
     Column("FROM", lambda one: one.from_agent or one.from_task or "", may_shrink=True),
-    Column("TO", "to_agent"),
+    Column("TO", lambda one: one.to_agent or one.to_task),
     Column("ABOUT", "correlation_id", may_shrink=True, spare=2),
     Column("SENT", "created_at", is_age=True),
     Column("STATE", _state, spare=3),
@@ -55,8 +55,12 @@ def mail() -> None:
 @click.option("--to", metavar="AGENT", type=option.Token("to"), help="The agent.")
 @click.option("--pool", metavar="POOL", type=option.Token("pool"), help="Instead, all agents of a pool.")
 @click.option("--all", "is_to_all", is_flag=True, help="Instead, all agents of the workspace.")
-@click.option("--payload", metavar="JSON", default="{}", help="Payload: JSON, @FILE, or - for standard input.")
-@click.option("--from", "sender", metavar="AGENT", type=option.Token("sender"), help="The agent that sends it.")
+@click.option(
+    "--payload", metavar="JSON", default="{}", help="Payload: JSON, @FILE, or - for standard input."
+)
+@click.option(
+    "--from", "sender", metavar="AGENT", type=option.Token("sender"), help="The agent that sends it."
+)
 @click.option("--about", metavar="ID", help="What its conversation is about, such as the id of a task.")
 @click.option("--reply-to", type=click.UUID, metavar="ID", help="Id of the message that it answers.")
 @click.option("--id", "message_id", type=click.UUID, metavar="ID", help="Its own id: it is sent once.")
@@ -67,8 +71,9 @@ def mail() -> None:
 @output_option
 def send(out: Output, type_: str, payload: str, is_to_all: bool, **fields: Any) -> None:
     """Send a message of a TYPE to an agent, also to one that is away."""
-    if sum(map(bool, (fields["to"], fields["pool"], is_to_all))) != 1:
-        raise InvalidInputError("bad_message", "pass one of --to, --pool and --all")
+    named = sum(map(bool, (fields["to"], fields["pool"], is_to_all)))
+    if named > 1 or (not named and fields["reply_to"] is None):
+        raise InvalidInputError("bad_message", "pass one of --to, --pool and --all, or --reply-to")
     said = {name: value for name, value in fields.items() if value is not None}
     _send(out, type_, option.read_json(payload), said)
 
@@ -99,7 +104,9 @@ async def read(session: CliSession, out: Output, agent: str, limit: int, wait: f
 @mail.command(examples=["grns mail ack coder-1 MESSAGE_ID", "grns mail ack coder-1 --up-to 815"])
 @_AGENT
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=click.UUID)
-@click.option("--up-to", type=click.IntRange(1), metavar="SEQ", help="All that were handed out up to a number.")
+@click.option(
+    "--up-to", type=click.IntRange(1), metavar="SEQ", help="All that were handed out up to a number."
+)
 @output_option
 @with_session("write")
 async def ack(session: CliSession, out: Output, agent: str, ids: Sequence[UUID], up_to: int | None) -> None:

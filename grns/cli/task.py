@@ -117,6 +117,21 @@ def task() -> None:
     help="How long an attempt is expected to take: 30, 5m, 2h, 1d.",
 )
 @click.option(
+    "--agent",
+    "target_agent",
+    metavar="NAME",
+    type=option.Token("agent", code=_BAD),
+    help="The only agent that may run it.",
+)
+@click.option(
+    "--requires",
+    "required_capabilities",
+    metavar="CAPABILITY",
+    multiple=True,
+    type=option.Token("capability", code=_BAD),
+    help="What an agent must be able to do to run it, repeatable.",
+)
+@click.option(
     "--idempotency-key", metavar="KEY", help="Idempotency key: the same key returns the existing task."
 )
 @click.option(
@@ -292,10 +307,27 @@ async def events(session: CliSession, out: Output, task_id: str) -> None:
 )
 @click.option("--payload", metavar="JSON", help="New payload: a JSON object, @FILE, or - for standard input.")
 @click.option("--patch", metavar="JSON", help="Merge patch of the payload (RFC 7396): JSON, @FILE, or -.")
+@click.option(
+    "--agent",
+    "target_agent",
+    metavar="NAME",
+    type=option.Token("agent", code=_BAD_EDIT),
+    help="Assign it to this agent: no other one may run it.",
+)
+@click.option(
+    "--requires",
+    "required_capabilities",
+    metavar="CAPABILITY",
+    multiple=True,
+    type=option.Token("capability", code=_BAD_EDIT),
+    help="Let only agents run it that can do this, repeatable.",
+)
+@click.option("--any-worker", is_flag=True, help="Let any worker of its pool run it.")
 @option.REASON
 @output_option
-def edit(out: Output, task_id: str, reason: str | None, **fields: Any) -> None:
+def edit(out: Output, task_id: str, reason: str | None, any_worker: bool, **fields: Any) -> None:
     """Change a task that is not running. The event log keeps the previous values."""
+    fields["required_capabilities"] = () if any_worker else fields["required_capabilities"] or None
     for name in ("payload", "patch"):
         if fields[name] is not None:
             fields[name] = option.read_json(fields[name])

@@ -31,6 +31,8 @@ WIRE = {
     "agent_type": "pool",
     "delay_seconds": "delay",
     "estimated_duration_minutes": "estimate",
+    "target_agent": "agent",
+    "required_capabilities": "requires",
 }
 _NAMES = Submission.model_fields.keys() - WIRE.keys() | set(WIRE.values())
 # Options of other frameworks, and what they are called here.
@@ -102,6 +104,10 @@ def submission_of(
     if "estimate" in said and (estimate := said.pop("estimate")) is not None:
         seconds = seconds_of(estimate)
         said["estimated_duration_minutes"] = estimate if seconds is None else seconds / 60
+    if "agent" in said:
+        said["target_agent"] = said.pop("agent")
+    if "requires" in said:
+        said["required_capabilities"] = said.pop("requires")
     said.setdefault("workspace", workspace)
     if said.get("trace_id") is None and trace_id is not None:
         said["trace_id"] = trace_id

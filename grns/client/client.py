@@ -132,6 +132,8 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
         run_at: datetime | None = None,
         max_attempts: int | None = None,
         estimate: float | timedelta | None = None,
+        agent: str | None = None,
+        requires: Sequence[str] = (),
         needs: Sequence[TaskHandle[Any] | Need | str] = (),
         required: int | None = None,
         idempotency_key: str | None = None,
@@ -152,6 +154,8 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
         run_at: datetime | None = None,
         max_attempts: int | None = None,
         estimate: float | timedelta | None = None,
+        agent: str | None = None,
+        requires: Sequence[str] = (),
         needs: Sequence[TaskHandle[Any] | Need | str] = (),
         required: int | None = None,
         idempotency_key: str | None = None,
@@ -177,6 +181,8 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
             max_attempts: maximum attempts. Defaults to the handler's setting.
             estimate: how long an attempt is expected to take, in seconds or as a `timedelta`. 30 minutes
                 after that grns warns; then an attempt that reports no progress for 10 minutes is ended.
+            agent: name of the only agent that may run the task, of this pool.
+            requires: capabilities that an agent must have to run it, all of them, at most 16.
             needs: tasks that must end first: handles, ids or `grns.after(...)`, at most 10,000. Each must
                 succeed, unless you say otherwise; once that cannot happen any more, the task is cancelled.
             required: how many of `needs` must end as they should. Defaults to all.

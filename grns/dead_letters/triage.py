@@ -66,6 +66,7 @@ class Triage:
             delay_seconds=wanted.delay_seconds,
             run_at=wanted.run_at,
             payload=wanted.payload_of(task, self._payload_limits),
+            route=wanted.route,
             actor=actor,
             reason=reason,
         )

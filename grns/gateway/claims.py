@@ -29,6 +29,8 @@ from grns.worker.progress import ProgressStore
 # How long priority subjects get to deliver before a request that does not wait gets the answer "nothing".
 _LEAST_WAIT_SECONDS = 0.25
 _ROOM_SECONDS = 60.0
+# How long an agent that has as many tasks as it may have waits at most.
+_FULL_SECONDS = 5.0
 _MOST_WAITING, _MOST_OF_ONE = 300, 100
 _MOST_TYPES = 50
 
@@ -103,6 +105,10 @@ class HttpClaims:
             order = await self._registry.register(who, name=seeking.name, version=seeking.version)
             if order is not None:
                 raise ConflictError(f"agent {who.agent} is told to {order}")
+            if who.is_counted and not await self._has_room(who):
+                ends = {gone, self._end()}
+                await asyncio.wait(ends, timeout=min(seeking.wait_seconds, _FULL_SECONDS))
+                return None
             pending = self._pending_claim(who)
             try:
                 claim = await self._wait(pending, seeking.wait_seconds, gone)
@@ -123,6 +129,11 @@ class HttpClaims:
             return None
         self._registry.holds(who.workspace, who.agent_id, claim.lease_id, who.lease_seconds)
         return AssignedTask(claim, _token_of(claim, who), checkpoint)
+
+    async def _has_room(self, who: Claimant) -> bool:
+        """Return whether an agent may have one more task. One that is not registered may."""
+        rows = await self._database.run("read_room", who.workspace, who.agent)
+        return not rows or rows[0]["room"] > 0
 
     async def _check_key(self, principal: Principal, began_at: float) -> None:
         """Refuse a key that ended while its holder waited, with `UnauthenticatedError`."""

@@ -193,7 +193,9 @@ class LongPollQueue:
         if has_missed:
             self._missed -= types
             self._poller.catch_up()
-        if is_news or has_missed:
+        if pending.claimant.agent is not None:
+            self._poller.expect_routed()
+        if is_news or has_missed or pending.claimant.agent is not None:
             self._look_now()
             self._pause_loop.wake()
         self._slots.give()
@@ -238,7 +240,17 @@ class LongPollQueue:
 
     async def _open_sources(self) -> None:
         await self._transport.wait_connected()
-        await asyncio.gather(*(self._open_source(priority) for priority in subjects.PRIORITIES))
+        routed = subjects.routed_nudge(self._who.workspace, self._who.agent_type)
+        async with self._transport.watching(routed, self._receive_routed):
+            await asyncio.gather(*(self._open_source(priority) for priority in subjects.PRIORITIES))
+            await asyncio.Event().wait()  # until the queue is closed
+
+    def _receive_routed(self, route: bytes) -> None:
+        """Look for tasks that only some agents may run, if one of these waits here."""
+        agents = {pending.claimant.agent for pending in self._pending} - {None}
+        if agents and (not route.startswith(b"a:") or route[2:].decode() in agents):
+            self._poller.expect_routed()
+            self._look_now()
 
     async def _open_source(self, priority: int) -> None:
         source = self._sources[priority]
@@ -336,21 +348,24 @@ class LongPollQueue:
 
     # What comes from Postgres
 
-    async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
-        """Claim what is queued, for those who wait: where one finds nothing, none with its types looks."""
+    async def claim_next(self, count: int, *, older_than_seconds: float | None) -> list[Claim]:
+        """Claim what is queued, for those who wait: where one finds nothing, none like it looks.
+
+        Agents may find what nobody else does; with `older_than_seconds` None only they look.
+        """
         chosen: list[PendingClaim] = []
         while len(chosen) < count and (pending := self._choose()) is not None:
             chosen.append(pending)
         claims: list[Claim] = []
-        empty: set[frozenset[str]] = set()
+        empty: set[tuple[str | None, frozenset[str]]] = set()
         try:
             for pending in chosen:
-                types = frozenset(pending.claimant.handled)
-                if types in empty:
+                kind = (pending.claimant.agent, frozenset(pending.claimant.handled))
+                if kind in empty or (older_than_seconds is None and pending.claimant.agent is None):
                     continue
                 found = await pending.claims.claim_next(1, older_than_seconds=older_than_seconds)
                 if not found:
-                    empty.add(types)
+                    empty.add(kind)
                 for claim in found:
                     self._settle(pending, claim)
                 claims += found

@@ -22,9 +22,11 @@ class TaskChanged(AuditPayload):
     """A task that is not running was edited. Its status and version are unchanged."""
 
     task_id: TaskId
-    fields: Annotated[list[Literal["payload", "priority", "next_attempt_at"]], Field(min_length=1)]
+    fields: Annotated[list[Literal["payload", "priority", "next_attempt_at", "route"]], Field(min_length=1)]
     priority: Annotated[int, Field(ge=0, le=3)] | None = None
     next_attempt_at: Instant | None = None
+    target_agent: str | None = None
+    required_capabilities: list[str] | None = None
     reason: Reason | None = None
 
 
@@ -39,7 +41,8 @@ class TaskSignaled(AuditPayload):
 class MessageSent(AuditPayload):
     """A message was sent to one agent (`to_agent`), to a pool (`to_pool`), or to all agents of the workspace.
 
-    `agents` is how many got it. `task_id` is the task whose attempt sent it.
+    An answer to what a task has asked is for that, too (`to_task`). `agents` is how many got it. `task_id`
+    is the task whose attempt sent it.
     """
 
     message_id: UUID
@@ -48,6 +51,7 @@ class MessageSent(AuditPayload):
     from_agent: str | None = None
     to_agent: str | None = None
     to_pool: str | None = None
+    to_task: str | None = None
     task_id: TaskId | None = None
     correlation_id: str | None = None
     in_reply_to: UUID | None = None

@@ -15,7 +15,8 @@ class Mail:
     Attributes:
         seq: number of the message; those of an agent are handed out in its order.
         id: id of the message: sent twice is sent once, and a reply names it.
-        to_agent: the agent.
+        to_agent: the agent; None: it answers a task.
+        to_task: the task that it answers, which gets it as a signal; None: it is for an agent.
         from_agent: who sends it, as the sender says.
         from_task, from_attempt: the attempt that sent it; None if none did.
         type: what it is, such as `review_request`.
@@ -29,7 +30,8 @@ class Mail:
 
     seq: int
     id: UUID
-    to_agent: str
+    to_agent: str | None
+    to_task: str | None
     from_agent: str | None
     from_task: str | None
     from_attempt: int | None
@@ -49,3 +51,20 @@ class Sent:
     """The id of a message that was sent."""
 
     message_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReply:
+    """The answer of an agent to what a task has asked.
+
+    Attributes:
+        message_id: id of the message.
+        type: what it is, such as `review_result`.
+        from_agent: who has answered, as the sender says.
+        payload: a JSON object.
+    """
+
+    message_id: str
+    type: str
+    from_agent: str | None
+    payload: dict[str, Any]

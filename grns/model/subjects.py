@@ -139,6 +139,14 @@ def mail_nudge(workspace: str, agent: str | None) -> str:
     return f"nudge.mail.{VERSION}.{workspace}.{agent or '_'}"
 
 
+def routed_nudge(workspace: str, agent_type: str) -> str:
+    """Return the subject that tells the agents of a pool of a task that only some of them may run.
+
+    The body is its route.
+    """
+    return f"nudge.routed.{VERSION}.{workspace}.{agent_type}"
+
+
 def task_nudge(workspace: str, agent: str) -> str:
     """Return the subject that tells one worker of a pool of a task that was submitted just now."""
     return f"nudge.task.{VERSION}.{workspace}.{agent}"

@@ -5,6 +5,7 @@ Their fields have the same names everywhere: client, SQL function, HTTP, `cmd.ta
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -39,6 +40,7 @@ def _not_reserved(value: str) -> str:
 
 Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 AgentType = Annotated[Token, AfterValidator(_not_reserved)]
+Capabilities = Annotated[tuple[Token, ...], Field(max_length=16)]
 Priority = Annotated[int, Field(ge=0, le=3, strict=True)]
 MaxAttempts = Annotated[int, Field(ge=1, le=MAX_ATTEMPTS_LIMIT, strict=True)]
 DelaySeconds = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS, allow_inf_nan=False, strict=True)]
@@ -57,6 +59,13 @@ RunAt = Annotated[Instant, AfterValidator(_not_too_late)]
 
 
 Outcome = Literal["success", "failure", "end"]
+
+
+def route_to(agent: str | None, capabilities: Collection[str] | None) -> str:
+    """Return the route of a task, as `grns.route_to` does: '' is to any worker of its pool."""
+    if agent is not None:
+        return f"a:{agent}"
+    return f"c:{','.join(sorted(set(capabilities)))}" if capabilities else ""
 
 
 class Need(BaseModel):
@@ -146,7 +155,8 @@ class Submission(BaseModel):
     `run_at` in the past queues the task at once. A task with `needs` waits for the tasks that it needs, by
     their ids; `required` is how many of them must end as they should, and defaults to all. With `unique`
     it may be merged into a task that waits or runs. `estimated_duration_minutes` is how long an attempt is
-    expected to take.
+    expected to take. Only `target_agent` may run it, or only agents that have all `required_capabilities`;
+    without these, any worker of the pool.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -166,6 +176,15 @@ class Submission(BaseModel):
     needs: Annotated[tuple[Need, ...], Field(max_length=MOST_NEEDS)] = ()
     required: Annotated[int, Field(ge=1, strict=True)] | None = None
     unique: Uniqueness | None = None
+    target_agent: Token | None = None
+    required_capabilities: Capabilities = ()
+
+    @field_validator("required_capabilities")
+    @classmethod
+    def _one_route(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if value and info.data.get("target_agent") is not None:
+            raise ValueError("pass either an agent or capabilities")
+        return value
 
     @field_validator("required")
     @classmethod
@@ -206,6 +225,11 @@ class Submission(BaseModel):
         return self.unique is not None and self.unique.on_conflict == "refuse"
 
     @property
+    def route(self) -> str:
+        """Who may run it: see `route_to`."""
+        return route_to(self.target_agent, self.required_capabilities)
+
+    @property
     def is_delayed(self) -> bool:
         """Whether the task waits before it is queued, by this machine's clock."""
         if self.needs:
@@ -234,7 +258,10 @@ def submission(**fields: Any) -> Submission:
 
 
 class Edit(BaseModel):
-    """The changes of a task; None changes nothing. A `patch` is a merge patch (RFC 7396) of the payload."""
+    """The changes of a task; None changes nothing. A `patch` is a merge patch (RFC 7396) of the payload.
+
+    `target_agent` and `required_capabilities` replace each other; no capabilities: any worker may run it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -243,6 +270,15 @@ class Edit(BaseModel):
     run_at: RunAt | None = None
     payload: dict[str, Any] | None = None
     patch: dict[str, Any] | None = None
+    target_agent: Token | None = None
+    required_capabilities: Capabilities | None = None
+
+    @property
+    def route(self) -> str | None:
+        """Who may run it: see `route_to`; None leaves it."""
+        if self.target_agent is None and self.required_capabilities is None:
+            return None
+        return route_to(self.target_agent, self.required_capabilities)
 
     def payload_of(self, task: Task, limits: Limits) -> str | None:
         """Return the new payload as text; None leaves it. Raises InvalidInputError if it cannot be stored."""
@@ -261,9 +297,13 @@ def edit(**fields: Any) -> Edit:
         raise InvalidInputError("bad_edit", "patch: pass either a payload or a patch")
     if checked.delay_seconds is not None and checked.run_at is not None:
         raise InvalidInputError("bad_edit", "run_at: pass either a time or a delay")
+    if checked.target_agent is not None and checked.required_capabilities:
+        raise InvalidInputError("bad_edit", "required_capabilities: pass either an agent or capabilities")
     if checked == Edit():
         raise InvalidInputError(
-            "bad_edit", "an edit names a priority, delay_seconds, run_at, a payload or a patch"
+            "bad_edit",
+            "an edit names a priority, delay_seconds, run_at, a payload, a patch, a target_agent or"
+            " required_capabilities",
         )
     return checked
 

@@ -113,7 +113,8 @@ class Task:
     difference. It is None before the first claim if only the handler sets it. `waits_for` is `time`, `tasks`,
     `signal`, `limit` or `pause` while the status is `waiting`; `limits` are the limits that it falls under,
     each with its key, as `tenant:acme`. `progress_percent`, `current_step`, `estimated_completion_at` and
-    `is_overdue` are of the latest attempt; `checkpoint_data` is the latest one of any attempt.
+    `is_overdue` are of the latest attempt; `checkpoint_data` is the latest one of any attempt. Only
+    `target_agent` may run it, or only agents that have all `required_capabilities`; None: any worker.
     """
 
     id: str
@@ -148,6 +149,8 @@ class Task:
     operation_id: int | None = None
     waits_for: str | None = None
     limits: list[str] | None = None
+    target_agent: str | None = None
+    required_capabilities: list[str] | None = None
     progress_percent: float | None = None
     current_step: str | None = None
     checkpoint_data: Any = None

@@ -283,7 +283,7 @@ class JetStream:
         await self._listen(subject, lambda _message: callback(), "")
 
     async def on_task(self, subject: str, callback: Callable[[bytes], None], *, group: str) -> None:
-        """Call `callback` with the body of each hint on `subject`, in one member of a group."""
+        """Call `callback` with the body of each hint on `subject`, in one member of a group ('': in all)."""
         await self._listen(subject, lambda message: callback(message.data), group)
 
     async def _listen(self, subject: str, receive: Callable[[Msg], None], group: str) -> None:

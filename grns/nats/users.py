@@ -16,8 +16,10 @@ from grns.settings import Settings
 _STREAMS = (subjects.CMD_STREAM, subjects.EVT_STREAM, subjects.DLQ_STREAM)
 _NUDGE_LEASES = subjects.lease_nudge("*")
 _NUDGE_TASKS = subjects.task_nudge("*", "*")
+_NUDGE_ROUTED = subjects.routed_nudge("*", "*")
+_NUDGE_MAIL = subjects.mail_nudge("*", "*")
 _NUDGES = (
-    subjects.RELAY_NUDGE, subjects.FOLLOW_NUDGE, subjects.ENDS_NUDGE, _NUDGE_LEASES, _NUDGE_TASKS,
+    subjects.RELAY_NUDGE, subjects.FOLLOW_NUDGE, subjects.ENDS_NUDGE, _NUDGE_LEASES, _NUDGE_TASKS, _NUDGE_MAIL,
 )  # fmt: skip
 # The durables of the request desk.
 _DESK = tuple(
@@ -82,6 +84,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
                 for subject in _api(f"STREAM.{verb}", outputs)
             ),
             prefix + subjects.FOLLOW_NUDGE,
+            prefix + _NUDGE_ROUTED,
         ),
         (prefix + subjects.RELAY_NUDGE, prefix + subjects.ENDS_NUDGE),
     )
@@ -114,7 +117,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
         "api",
         "grns daemon api: the HTTP API, the dashboard, and agents over HTTP",
         (*nudges, f"{prefix}cmd.>", output, *readable, *watch_output, *_durables(commands, ("*",))),
-        (output,),
+        (output, prefix + _NUDGE_MAIL, prefix + _NUDGE_ROUTED),
     )
     server = User(
         "server",
@@ -140,7 +143,7 @@ def users(settings: Settings, *, pools: Sequence[str] = (), workspaces: Sequence
             "client",
             "programs that submit, and watch what tasks stream, with the database's URL",
             (*nudges, *watch_output),
-            (output,),
+            (output, prefix + _NUDGE_MAIL),
         ),
         User(
             "admin",
@@ -158,9 +161,9 @@ def _workers(
     settings: Settings, commands: str, nudges: tuple[str, ...], pools: Sequence[str]
 ) -> Iterable[User]:
     prefix = settings.nats_prefix
-    told = (prefix + _NUDGE_LEASES, prefix + subjects.ENDS_NUDGE)
+    told = (prefix + _NUDGE_LEASES, prefix + subjects.ENDS_NUDGE, prefix + _NUDGE_MAIL)
     if not pools:
-        heard = (*told, prefix + _NUDGE_TASKS)
+        heard = (*told, prefix + _NUDGE_TASKS, prefix + _NUDGE_ROUTED)
         rights = (*nudges, f"{prefix}{subjects.OUTPUT}.>", *_durables(commands, ("*",)))
         yield User("worker", "workers of any pool", rights, heard)
     for pool in pools:
@@ -172,7 +175,8 @@ def _workers(
         names = [subjects.durable(prefix + subject) for subject in served]
         output = prefix + subjects.message(f"{subjects.OUTPUT}.*", settings.workspace)
         rights = (*nudges, output, *_durables(commands, names))
-        heard = (*told, prefix + subjects.task_nudge(settings.workspace, agent))
+        ours = (settings.workspace, agent)
+        heard = (*told, *(prefix + nudge(*ours) for nudge in (subjects.task_nudge, subjects.routed_nudge)))
         yield User(f"worker-{pool}", f"workers of the pool {pool}", rights, heard)
 
 

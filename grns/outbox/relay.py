@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +19,7 @@ from grns.model import subjects
 from grns.nats import JetStream
 from grns.nats.follow_nudges import FollowNudges
 from grns.outbox import log
-from grns.outbox.log import FIRST_ROWS, MOST_ROWS, READ_BYTES, next_rows
+from grns.outbox.log import FIRST_ROWS, MOST_ROWS, READ_BYTES, LogEntry, next_rows
 from grns.outbox.message import OutboxMessage
 from grns.outbox.ordered_publisher import OrderedPublisher
 from grns.outbox.replay import Replayer
@@ -60,6 +61,7 @@ class RelayLeadership:
         spans: Spans,
     ) -> None:
         self._session = session
+        self._transport = transport
         self._lease = lease
         self._nudges = nudges
         self._cursor = cursor
@@ -166,8 +168,18 @@ class RelayLeadership:
             self._waves.add(reading.entries[:taken])
             if self._nudges.are_wanted and any(entry.kind == _WAITING for entry in reading.entries[:taken]):
                 self._nudges.note()  # it may wait for room that there is
+            await self._tell_agents(reading.entries[:taken])
         self._read_rows = next_rows(limit, reading.entries)
         return len(reading.entries) >= limit
+
+    async def _tell_agents(self, entries: Sequence[LogEntry]) -> None:
+        """Hint at tasks that only some agents may run: they have no command."""
+        routes = {
+            (one.workspace, one.route) for one in entries if one.route is not None and one.route[0] == "@"
+        }
+        for workspace, route in routes:
+            _, agent_type, wanted = route.split("@", 2)
+            await self._transport.nudge(subjects.routed_nudge(workspace, agent_type), wanted.encode())
 
     async def look_after_broker(self) -> None:
         """Create missing streams, and detect what the broker has lost."""

@@ -157,7 +157,7 @@ class WavePublisher:
         parts: dict[str, list[LogEntry]] = {}
         for entry in entries:
             parts.setdefault(entry.kind[:3], []).append(entry)
-            if (route := entry.route) is not None and entry.kind != subjects.EXECUTE:
+            if (route := entry.route) is not None and entry.kind != subjects.EXECUTE and route[0] != "@":
                 parts.setdefault("cmd", []).append(command_of(entry, route))
         reading = _Reading(entries, sum(len(part) for part in parts.values()))
         self.pending += reading.left

@@ -32,7 +32,7 @@ async def announce(transport: JetStream, created: Sequence[Prepared]) -> None:
     queued = [
         QueuedTask(said.workspace, said.agent_type, task_id)
         for said, task_id in submissions
-        if not said.is_delayed
+        if not said.is_delayed and not said.route
     ]
     await announce_queued(transport, queued)
 

@@ -24,6 +24,7 @@ async def edit_task(
     delay_seconds: float | None,
     run_at: datetime | None,
     payload: str | None,
+    route: str | None,
     actor: str,
     reason: str | None = None,
 ) -> None:
@@ -34,7 +35,7 @@ async def edit_task(
     """
     rows = await database.run(
         "edit_task", seen.id, seen.workspace, seen.version, seen.updated_at, priority, delay_seconds, payload,
-        actor, reason, run_at,
+        actor, reason, run_at, route,
     )  # fmt: skip
     if not rows:
         raise NotFoundError(f"there is no task {seen.id} in workspace {seen.workspace}")

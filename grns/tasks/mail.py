@@ -58,11 +58,12 @@ class Mailbox:
             type: what it is, such as `review_request`.
             payload: a JSON object of at most 4,096 bytes.
             to: name of the agent. It gets the message also if it is away now.
-            pool: instead, all registered agents of a pool; without `to` and `pool`, all of the workspace. The
-                sender gets none.
+            pool: instead, all registered agents of a pool; without `to`, `pool` and `reply_to`, all of the
+                workspace. The sender gets none.
             sender: name of the agent that sends it.
             about: what the conversation is about, such as the id of a task. Defaults to that of `reply_to`.
-            reply_to: the message that this one answers.
+            reply_to: the message that this one answers, or its id. Without `to` and `pool` it goes to who
+                sent that: to the agent, and to a task that waits in `ctx.ask_agent`.
             message_id: id of the message: sent twice is sent once. Defaults to a new one.
             expires: time after which it is not handed out any more, in seconds or as a `timedelta`, at most
                 31 days. Defaults to 7 days.
@@ -79,13 +80,33 @@ class Mailbox:
         Example:
             sent = await client.mail.send("review_request", {"branch": "fix-1"}, to="reviewer", about=task.id)
         """
-        claim, new = current.attempt(), message_id or uuid4()
-        correlation = about or (reply_to.correlation_id if isinstance(reply_to, Mail) else None)
+        claim = current.attempt()
+        by = (None, None, None) if claim is None else (claim.id, claim.attempt, claim.lease_id)
+        answered = reply_to.id if isinstance(reply_to, Mail) else reply_to
+        return await self.send_by(
+            by, type, payload, to=to, pool=pool, sender=sender, about=about, reply_to=answered,
+            message_id=message_id, expires=expires,
+        )  # fmt: skip
+
+    async def send_by(
+        self,
+        attempt: tuple[str | None, int | None, UUID | None],
+        type: str,
+        payload: Mapping[str, Any] | None,
+        *,
+        to: str | None,
+        pool: str | None,
+        sender: str | None,
+        about: str | None,
+        reply_to: UUID | None,
+        message_id: UUID | None,
+        expires: float | timedelta,
+    ) -> UUID:
+        """Send a message in the name of an attempt: its task, its number and its lease, or of none."""
+        new = message_id or uuid4()
         await self._database.run(
             "send_mail", type, dumps(dict(payload or {}), _PAYLOAD), to, pool, self._workspace, sender,
-            correlation, reply_to.id if isinstance(reply_to, Mail) else reply_to, new,
-            seconds_named("expires", expires, code="bad_message"), self._actor,
-            *((None, None, None) if claim is None else (claim.id, claim.attempt, claim.lease_id)),
+            about, reply_to, new, seconds_named("expires", expires, code="bad_message"), self._actor, *attempt,
         )  # fmt: skip
         await self._transport.nudge(subjects.RELAY_NUDGE)
         await self._transport.nudge(subjects.mail_nudge(self._workspace, to))

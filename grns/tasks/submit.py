@@ -141,6 +141,7 @@ def columns(batch: Sequence[Prepared], actor: str | None = None, *, wakes: bool 
         wakes,
         _none_if_unsaid([one.unique and one.unique.text() for one in said]),
         _none_if_unsaid([one.estimated_duration_minutes for one in said]),
+        _none_if_unsaid([one.route for one in said]),
     )
 
 

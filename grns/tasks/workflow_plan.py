@@ -18,6 +18,7 @@ from grns.model.json import Limits, dumps
 from grns.model.submission import (
     MOST_NEEDS,
     AgentType,
+    Capabilities,
     DelaySeconds,
     EstimatedMinutes,
     Failures,
@@ -65,6 +66,8 @@ class WorkflowStep(BaseModel):
     run_at: RunAt | None = None
     max_attempts: MaxAttempts | None = None
     estimated_duration_minutes: EstimatedMinutes | None = None
+    target_agent: Token | None = None
+    required_capabilities: Capabilities = ()
     needs: Annotated[tuple[StepNeed | Name, ...], Field(max_length=MOST_NEEDS)] = ()
     required: Annotated[int, Field(ge=1, strict=True)] | None = None
     on: Outcome | None = None

@@ -80,6 +80,4 @@ async def mail(request: PageRequest) -> Response:
     """List mail, oldest first: of a conversation, to an agent, or all."""
     asked = {name: request.query(name) for name in ("about", "to", "is_open", "cursor")}
     page = await request.fetch("/mail", limit=_ROWS, **asked)
-    return await request.render(
-        "mail.html", rows=page["items"], next_cursor=page["next_cursor"], asked=asked
-    )
+    return await request.render("mail.html", rows=page["items"], next_cursor=page["next_cursor"], asked=asked)

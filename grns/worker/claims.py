@@ -27,7 +27,10 @@ _FIELDS: Callable[[Row], tuple[Any, ...]] = itemgetter(
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """One worker process: its id, pool, task types and lease, and the agent that it is, if it is one."""
+    """One worker process: its id, pool, task types and lease, and the agent that it is, if it is one.
+
+    With `is_counted`, each claim counts the tasks that the agent has: it may have several such workers.
+    """
 
     agent_id: str
     workspace: str
@@ -35,6 +38,7 @@ class Claimant:
     handled: Mapping[str, int | None]
     lease_seconds: float
     agent: str | None = None
+    is_counted: bool = False
 
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
@@ -111,15 +115,19 @@ class Claims:
             raise
         return [answer for answer in answers if isinstance(answer, Claim)]
 
-    async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
-        """Claim up to `count` tasks that have been queued for a while, most urgent first."""
+    async def claim_next(self, count: int, *, older_than_seconds: float | None) -> list[Claim]:
+        """Claim up to `count` tasks that have been queued for a while, most urgent first.
+
+        A worker of an agent claims those that only some agents may run, too, however new they are; with
+        `older_than_seconds` None only those.
+        """
         leases = [random_uuid() for _ in range(count)]
         sent_at = time.monotonic()
         try:
             rows = await self._run(
                 "claim_next", leases, self._claimant.agent_id, self._claimant.workspace,
                 self._claimant.agent_type, self._types, self._maxima,
-                self._claimant.lease_seconds, older_than_seconds,
+                self._claimant.lease_seconds, older_than_seconds, self._claimant.agent,
             )  # fmt: skip
         except OutcomeUnknownError:
             rows = await self._settle(sent_at, "read_next_claims", leases)
@@ -184,8 +192,19 @@ class Claims:
 
     async def _run(self, name: str, *arguments: object) -> Sequence[Row]:
         """Run a claiming statement, unless `close` was called while it waited for a connection."""
+        if self._claimant.is_counted:
+            return await self._run_counted(name, *arguments)
         async with self._database.connection() as connection:
             return () if self._is_closed else await run(connection, name, *arguments)
+
+    async def _run_counted(self, name: str, *arguments: object) -> Sequence[Row]:
+        """Run it unless the agent has as many tasks as it may have; claims of one agent wait for one another."""
+        who = (self._claimant.workspace, self._claimant.agent)
+        async with self._database.transaction() as connection:
+            held = await run(connection, "hold_agent", *who)
+            if self._is_closed or (held and (await run(connection, "read_room", *who))[0]["room"] <= 0):
+                return ()
+            return await run(connection, name, *arguments)
 
     async def _settle(self, sent_at: float, read: str, *arguments: object) -> Sequence[Row]:
         """Return what a claim without an answer has claimed; give up after half the lease."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,6 +19,7 @@ from grns.telemetry import failpoint
 from grns.worker.async_only import async_only, check_async
 from grns.worker.finishes import Finish, finish_in
 from grns.worker.leases import Lease
+from grns.worker.mail_methods import MailMethods
 from grns.worker.output import AttemptOutput, OutputPublisher
 from grns.worker.person_methods import PersonMethods
 from grns.worker.progress import AttemptProgress, ProgressStore
@@ -102,7 +103,7 @@ _ELSEWHERE = {
 }
 
 
-class Context(StepMethods, PersonMethods, ReportMethods):
+class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
     """One attempt of a task, as its handler sees it."""
 
     def __init__(
@@ -238,6 +239,12 @@ class Context(StepMethods, PersonMethods, ReportMethods):
         if self._client is None:
             raise InvalidInputError("no_client", "pass a client to testing.context(client=...)")
         return self._client
+
+    async def _send_mail(
+        self, type: str, payload: Mapping[str, Any] | None, *, to: str, about: str | None, message_id: str
+    ) -> None:
+        about = about or self.id
+        await self.client.mail.send(type, payload, to=to, about=about, message_id=UUID(message_id))
 
     @async_only
     async def results(self) -> dict[str, Any]:

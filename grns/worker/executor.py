@@ -271,6 +271,11 @@ class Executor(Claimer):
         current.begin(claim)
         with self.leases.hold(claim) as lease:
             failpoint.reach("worker.after_claim")
+            if lease.is_over:  # another attempt may run: the handler does not begin
+                await self._persist(
+                    partial(self._release, claim, lease.ended or "deadline", have_begun=False)
+                )
+                return
             started_at = time.monotonic()
             with self.spans.running(claim) as running:
                 outcome, context = await self.handlers.run(claim, lease)

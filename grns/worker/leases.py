@@ -245,6 +245,11 @@ class Lease:
         """Say whether the database has refused it: what it writes now is refused too."""
         return self.ended == "lost"
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing may begin in it any more, by its own clock, too: the process may have been frozen."""
+        return self.ended is not None or time.monotonic() >= self.expires_at
+
     def end(self, reason: str) -> None:
         """Tell the attempt to end; an async handler is cancelled, a thread can only look."""
         if self.ended is None:

@@ -20,8 +20,11 @@ _MOST_AT_ONCE = 200
 class ClaimSource(Protocol):
     """Claims queued tasks without their commands."""
 
-    async def claim_next(self, count: int, *, older_than_seconds: float) -> list[Claim]:
-        """Claim up to `count` tasks that have been queued for a while, most urgent first."""
+    async def claim_next(self, count: int, *, older_than_seconds: float | None) -> list[Claim]:
+        """Claim up to `count` tasks that have been queued for a while, most urgent first.
+
+        None: only those that only some agents may run.
+        """
 
 
 class Poller:
@@ -58,15 +61,31 @@ class Poller:
         # True where Postgres had as many tasks as there were slots: there may be more.
         self.is_hungry = False
         self._is_behind = False
+        self._has_routed = False
 
     def catch_up(self) -> None:
         """Ask until Postgres has nothing more, whatever is delivered: commands may be missing for it."""
         self._is_behind = True
 
+    @property
+    def is_waiting_for_slot(self) -> bool:
+        """Whether there may be tasks in Postgres that a free slot should ask for."""
+        return self.is_hungry or self._has_routed
+
+    def expect_routed(self) -> None:
+        """Ask for tasks that only some agents may run: no command tells of them."""
+        self._has_routed = True
+
     async def tick(self) -> float:
         """Claim what fits, and say when to ask again."""
         if self._slots.is_held:  # nor the few that need not wait for a slot
             return _WHILE_FAILING_SECONDS
+        if self._has_routed and (free := self._slots.free) > 0:
+            self._has_routed = False
+            # Who was told of one meanwhile may have looked too early.
+            found = await self._claim(free, older_than_seconds=None)
+            self._has_routed |= found >= min(free, _MOST_AT_ONCE)
+            return self._after_seconds / 8
         if self._is_broker_failing():
             found = await self._fill(older_than_seconds=0.0)
             return 0.0 if found and self._slots.free > 0 else _WHILE_FAILING_SECONDS
@@ -104,7 +123,7 @@ class Poller:
             await self._claim(_FEW, older_than_seconds=self._busy_age_seconds, is_urgent=True)
         return min(self._after_seconds - silence, self._longest_pause_seconds)
 
-    async def _claim(self, most: int, *, older_than_seconds: float, is_urgent: bool = False) -> int:
+    async def _claim(self, most: int, *, older_than_seconds: float | None, is_urgent: bool = False) -> int:
         taken = 0
         while taken < min(most, _MOST_AT_ONCE) and (is_urgent or self._slots.free > 0):
             self._slots.take()

@@ -57,13 +57,18 @@ async def register(
     version: str,
     host: str | None = None,
     pid: int | None = None,
-) -> None:
-    """Make a worker known: this process, unless it runs elsewhere."""
-    await database.run(
+) -> int | None:
+    """Make a worker known: this process, unless it runs elsewhere.
+
+    Returns how many tasks its agent may have at a time; None if it is none, or one that is not registered.
+    """
+    (row,) = await database.run(
         "register_worker", claimant.agent_id, claimant.workspace, claimant.agent_type,
         host or socket.gethostname(), os.getpid() if pid is None else pid, version, concurrency,
         sorted(claimant.handled), claimant.lease_seconds, MOST_OVER_HTTP, claimant.agent, MOST_AGENTS,
     )  # fmt: skip
+    most: int | None = row["most"]
+    return most
 
 
 async def touch(

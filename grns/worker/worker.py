@@ -178,9 +178,11 @@ class Worker:
         await wait_for_postgres(self._declare, emit=self._emit)
 
     async def _register(self) -> None:
-        await agent.register(
+        most = await agent.register(
             self._database, self._claimant, concurrency=self._slots.size, version=self._version
         )
+        if most is not None:
+            self._slots.size = min(self._slots.size, most)
 
     def stop(self) -> None:
         """Ask for the end."""
@@ -217,6 +219,9 @@ class Worker:
         await self._transport.wait_connected()
         pool = subjects.task_nudge(self._claimant.workspace, self._claimant.agent_type)
         await self._transport.on_task(pool, self._receive_hint, group=_HINTED)
+        if self._claimant.agent is not None:
+            routed = subjects.routed_nudge(self._claimant.workspace, self._claimant.agent_type)
+            await self._transport.on_task(routed, self._receive_routed, group="")
         await self._follow_nudges.begin()
         await asyncio.gather(
             *(self._open_priority_subject(priority) for priority in subjects.PRIORITIES), self._open_shared()
@@ -262,6 +267,12 @@ class Worker:
         if _TASK_ID.fullmatch(body):
             self.prefetcher.hint(body.decode())
 
+    def _receive_routed(self, body: bytes) -> None:
+        """Look for tasks that only some agents may run, unless they are for another one."""
+        if not body.startswith(b"a:") or body == f"a:{self._claimant.agent}".encode():
+            self._poller.expect_routed()
+            self._poll_loop.wake()
+
     async def _claim_hinted(self, task_ids: Sequence[str], start: Callable[[Claim], None]) -> None:
         await self._guard(self._executor.claim_hinted(task_ids, start))
 
@@ -295,7 +306,7 @@ class Worker:
 
     def _feed(self) -> None:
         """Ask Postgres for the next task where it had more than there were slots for."""
-        if self._poller.is_hungry and self._slots.free > 0:
+        if self._poller.is_waiting_for_slot and self._slots.free > 0:
             self._poll_loop.wake()
 
     async def _watch(self) -> None:

@@ -26,6 +26,8 @@ RUN_BY = {
     "guarantees.md": "tests/site/test_programs.py",
     "limits.md": "tests/site/test_programs.py",
     "presence.md": "tests/site/test_presence.py",
+    "mail.md": "tests/site/test_mail.py",
+    "routing.md": "tests/site/test_mail.py",
     "unique.md": "tests/site/test_programs.py",
     "steps.md": "tests/site/test_programs.py",
     "output.md": "tests/site/test_programs.py",

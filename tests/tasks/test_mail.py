@@ -168,3 +168,39 @@ async def test_mail_from_sql_commits_with_the_transaction(mailboxes: Client, sha
         await connection.fetch("select grns.send_mail('never', to_agent => 'coder-1')")
         await connection.execute("rollback")
     assert await mailboxes.mail.poll("coder-1") == []
+
+
+async def test_a_task_asks_an_agent_once_and_gets_its_answer(mailboxes: Client, shared: Database) -> None:
+    """Whatever happens between: the worker dies, the answer is sent twice, the task does not run."""
+    pool = grns.Pool("worker")
+
+    @pool.task("noop")
+    async def ask(ctx: grns.Context) -> Any:
+        reply = await ctx.ask_agent("coder-1", "question", {"n": 1})
+        return [reply.type, reply.from_agent, reply.payload]
+
+    task = await submit(shared)
+    with attempts_of(pool, shared, mailboxes) as attempts:
+        assert await asyncio.create_task(attempts.run(task.id)) == "waiting"
+        (question,) = await mailboxes.mail.poll("coder-1")
+        assert (question.type, question.payload, question.correlation_id) == ("question", {"n": 1}, task.id)
+        assert (question.from_task, question.from_agent) == (task.id, None)
+        new = uuid4()
+        for _ in range(2):
+            await mailboxes.mail.send("answer", {"n": 2}, sender="coder-1", reply_to=question, message_id=new)
+        assert (await mailboxes.get(task.id)).status == "queued"
+        assert await asyncio.create_task(attempts.run(task.id)) == "succeeded"
+    assert (await mailboxes.get(task.id)).result == ["answer", "coder-1", {"n": 2}]
+    assert types(await mailboxes.mail.poll("coder-1")) == ["question"]
+    said = (await mailboxes.mail.list(about=task.id)).rows
+    assert [(one.type, one.to_agent, one.to_task) for one in said] == [
+        ("question", "coder-1", None), ("answer", None, task.id),
+    ]  # fmt: skip
+
+
+async def test_who_was_not_asked_by_anyone_cannot_be_answered(mailboxes: Client) -> None:
+    sent = await mailboxes.mail.send("hint", to="coder-1")
+    for missing in (sent, uuid4()):
+        with pytest.raises(NotFoundError):
+            await mailboxes.mail.send("answer", reply_to=missing)
+    assert await mailboxes.mail.poll("planner") == [], "no answer goes to all"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -246,6 +248,19 @@ async def test_a_claim_that_is_released_before_it_begins_counts_no_attempt(
     )
     assert [row["reason"] for row in rows] == ["no_slot"]
     assert stage.executor.leases.free_slots == 4
+
+
+async def test_no_handler_begins_in_a_lease_that_is_over(stage: Stage, shared: Database) -> None:
+    """The process was frozen between the claim and the handler: another attempt may run by now."""
+    task_id = (await submit(shared)).id
+    await stage.executor.claim_hinted([task_id], stage.started.append)
+    await stage.executor.run(replace(stage.started[0], expires_at=time.monotonic()))
+    row = await row_of(shared, task_id)
+    assert (row["status"], row["attempt"], row["uncounted_attempts"]) == ("queued", 1, 1)
+    rows = await fetch(
+        shared, "select payload ->> 'reason' as why from grns.events where kind = 'evt.task.released'"
+    )
+    assert [row["why"] for row in rows] == ["deadline"]
 
 
 async def test_claims_that_never_begin_are_released_as_often_as_it_takes(

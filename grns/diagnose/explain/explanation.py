@@ -22,7 +22,15 @@ from grns.model.task import REDRIVABLE, STATUS_AFTER, TERMINAL, TaskStatus
 from grns.model.text import lasted
 
 ClaimWord = Literal[
-    "claimable", "not_due", "paused", "no_handler", "lost_race", "terminal", "locked", "unknown_task"
+    "claimable",
+    "not_due",
+    "paused",
+    "no_handler",
+    "lost_race",
+    "terminal",
+    "locked",
+    "unknown_task",
+    "routed",
 ]
 
 
@@ -117,7 +125,10 @@ def _claim(seen: TaskSnapshot, words: Sequence[str]) -> ClaimWord:
     return "claimable"
 
 
-_ANSWERS: dict[str, ClaimWord] = {"paused": "paused", "no_handler": "no_handler", "locked": "locked"}
+_ANSWERS: dict[str, ClaimWord] = {
+    "paused": "paused", "no_handler": "no_handler", "locked": "locked",
+    **dict.fromkeys(("no_capable_agent", "agent_away", "agent_draining", "agent_full"), "routed"),
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------- waiting and retry_wait

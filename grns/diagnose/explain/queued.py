@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from grns.diagnose.explain.cause import Cause
 from grns.diagnose.explain.phrases import because, clock, counted, short
+from grns.diagnose.explain.routed import routed
 from grns.diagnose.explain.snapshot import PauseSeen, TaskSnapshot
 from grns.model import subjects
 from grns.model.text import lasted
@@ -22,12 +23,27 @@ _MEANWHILE = "workers with free slots claim from Postgres meanwhile"
 def obstacles(seen: TaskSnapshot) -> list[Cause]:
     """Return why a queued task does not run; the first cause must change before the others matter."""
     waited = f"queued for {lasted(seen.since(seen.task.queued_at))}"
-    in_the_way = [*standing(seen), *_locked(seen), *_backlog(seen)]
-    reasons = [*in_the_way, *_commands(seen)]
-    if not in_the_way:  # fallback polling replaces missing commands
+    if seen.is_routed:  # it has no command
+        in_the_way = [*standing(seen), *_locked(seen), *routed(seen)]
+        reasons = in_the_way or list(_expected(seen))
+    else:
+        in_the_way = [*standing(seen), *_locked(seen), *_backlog(seen)]
+        reasons = [*in_the_way, *_commands(seen)]
+    if not in_the_way and not seen.is_routed:  # fallback polling replaces missing commands
         reasons += _room(seen, is_alone=not reasons)
     first = reasons[0]
     return [Cause(first.word, f"{waited}: {first.sentence}", first.next_steps), *reasons[1:]]
+
+
+def _expected(seen: TaskSnapshot) -> Iterator[Cause]:
+    if seen.since(seen.task.queued_at) > _PATIENCE_SECONDS:
+        yield Cause(
+            "undelivered",
+            "an agent that may run it is there and has room: it polls Postgres every 10 s, so it hangs",
+            ("grns admin verify", "grns doctor"),
+        )
+    else:
+        yield Cause("on_its_way", "an agent that may run it has room, and is about to look for it")
 
 
 def standing(seen: TaskSnapshot) -> list[Cause]:

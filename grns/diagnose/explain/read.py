@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from grns.diagnose.explain.snapshot import (
+    AgentSeen,
     Ahead,
     HoldSeen,
     IssueSeen,
@@ -32,6 +34,7 @@ from grns.tasks import read
 _MOST_COUNTED = 1000
 _MOST_TYPES = 20
 MOST_STEPS = 500
+_MOST_AGENTS = 100
 _OF_TASKS = [one.name for one in fields(Task)]
 
 
@@ -66,7 +69,22 @@ async def read_situation(
         lock=_lock(row),
         issue=await _issue(database, task),
         history=history,
+        agents=await _agents(database, task),
     )
+
+
+async def _agents(database: Database | Session, task: Task) -> Sequence[AgentSeen]:
+    """Return the agents that a task that only some may run is for; those that can do most come first."""
+    if task.is_terminal or (task.target_agent is None and task.required_capabilities is None):
+        return ()
+    said = (
+        task.workspace,
+        task.agent_type,
+        task.target_agent,
+        task.required_capabilities or [],
+        _MOST_AGENTS,
+    )
+    return await database.fetch(AgentSeen, "read_routing", *said)
 
 
 async def read_story(

@@ -165,6 +165,23 @@ class NeedsSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentSeen:
+    """An agent that may be to run a task: how many tasks more it may have, and what it cannot do."""
+
+    name: str
+    agent_type: str
+    health: str
+    order: str | None
+    room: int
+    missing: Sequence[str] = ()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has sent a heartbeat lately."""
+        return self.health in ("healthy", "degraded")
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSnapshot:
     """All of it. `history` is what the log has of the task up to its present version, in order.
 
@@ -189,6 +206,12 @@ class TaskSnapshot:
     needs: NeedsSeen | None = None
     task_pause: TaskPauseSeen | None = None
     limits: Sequence[LimitSeen] = ()
+    agents: Sequence[AgentSeen] = ()
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether only some agents may run the task."""
+        return self.task.target_agent is not None or self.task.required_capabilities is not None
 
     def since(self, moment: datetime | None) -> float:
         """Return the seconds from a moment until now; 0 where there is none."""

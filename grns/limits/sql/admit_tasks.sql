@@ -30,14 +30,14 @@ admitted as (
         version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.ctid = l.place  -- what was changed before it was locked is not found here
-    returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.attempt, t.trace_id, l.event_id,
+    returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.route, t.attempt, t.trace_id, l.event_id,
         l.led_here
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was,
         payload)
     select a.version, a.event_id, a.workspace, a.id, 'evt.task.queued', a.attempt,
-        a.agent_type || '.p' || a.priority, a.trace_id, a.led_here, 'w'::"char",
+        grns.command_route(a.agent_type, a.priority, a.route), a.trace_id, a.led_here, 'w'::"char",
         json_build_object('task_id', a.id, 'task_type', a.task_type, 'agent_type', a.agent_type,
             'priority', a.priority, 'reason', 'admitted')
     from admitted a

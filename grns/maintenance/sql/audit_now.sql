@@ -46,7 +46,7 @@ cross join generate_series(0, 3) as p (priority)
 cross join lateral (
     select t.id, t.queued_at from grns.tasks t
     where t.workspace = i.workspace and t.agent_type = i.agent_type and t.priority = p.priority
-        and t.queued_at is not null and t.queued_at < i.since and t.task_type = any(i.task_types)
+        and t.queued_at is not null and t.queued_at < i.since and t.route = '' and t.task_type = any(i.task_types)
     order by t.queued_at
     limit $2
 ) as o

@@ -28,7 +28,7 @@ logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
         was, payload)
     select p.version, p.event_id, p.workspace, p.id, 'evt.task.' || p.status, p.attempt,
-        case p.status when 'queued' then p.agent_type || '.p' || p.priority end, p.trace_id, p.led_here,
+        case p.status when 'queued' then grns.command_route(p.agent_type, p.priority, p.route) end, p.trace_id, p.led_here,
         case p.was when 'retry_wait' then 't'::"char" else 'w'::"char" end,
         json_build_object('task_id', p.id, 'task_type', p.task_type, 'agent_type', p.agent_type,
             'priority', p.priority, 'reason', p.queued_reason, 'waits_for', p.waits_for)

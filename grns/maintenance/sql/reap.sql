@@ -52,7 +52,7 @@ logged as (
         was, actor, payload)
     select r.version, r.event_id, r.workspace, r.id,
         case r.status when 'queued' then 'evt.task.lease_expired' else 'evt.task.' || r.status end,
-        r.attempt, case r.status when 'queued' then r.agent_type || '.p' || r.priority end, r.trace_id, r.led_here, 'r'::"char",
+        r.attempt, case r.status when 'queued' then grns.command_route(r.agent_type, r.priority, r.route) end, r.trace_id, r.led_here, 'r'::"char",
         case r.status when 'cancelled' then r.cancel_actor end,
         case r.status
             when 'queued' then json_build_object('task_id', r.id, 'agent_id', r.agent_id, 'attempt', r.attempt,

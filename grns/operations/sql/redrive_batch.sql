@@ -44,7 +44,7 @@ redriven as (
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.id = l.id
-    returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.attempt, t.trace_id, t.fingerprint,
+    returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.route, t.attempt, t.trace_id, t.fingerprint,
         t.status, t.waits_for, l.was, l.was_discarded, l.event_id, l.led_here
 ),
 followed as (
@@ -56,7 +56,7 @@ logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
         was, actor, payload)
     select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt,
-        case r.status when 'queued' then r.agent_type || '.p' || r.priority end, r.trace_id, r.led_here,
+        case r.status when 'queued' then grns.command_route(r.agent_type, r.priority, r.route) end, r.trace_id, r.led_here,
         left(r.was, 1)::"char", (select h.created_by from held h),
         json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
             'priority', r.priority, 'reason', 'redriven', 'actor', (select h.created_by from held h),

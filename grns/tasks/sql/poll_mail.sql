@@ -13,7 +13,7 @@ handed as (
     where m.seq = d.seq
     returning m.*
 )
-select h.seq, h.id, h.to_agent, h.from_agent, h.from_task, h.from_attempt, h.type, h.correlation_id, h.in_reply_to,
+select h.seq, h.id, h.to_agent, h.to_task, h.from_agent, h.from_task, h.from_attempt, h.type, h.correlation_id, h.in_reply_to,
     h.payload::text as payload, h.created_at, h.expires_at, h.delivered_at, h.deliveries, h.acked_at
 from handed h
 order by h.seq

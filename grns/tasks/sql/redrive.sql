@@ -30,7 +30,7 @@ logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id,
         was, actor, payload)
     select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt,
-        case r.status when 'queued' then r.agent_type || '.p' || r.priority end, r.trace_id, r.led_here,
+        case r.status when 'queued' then grns.command_route(r.agent_type, r.priority, r.route) end, r.trace_id, r.led_here,
         left(r.was, 1)::"char", $3::text,
         json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
             'priority', r.priority, 'reason', 'redriven', 'actor', $3::text, 'why', $4::text, 'waits_for', r.waits_for,

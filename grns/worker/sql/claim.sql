@@ -1,4 +1,4 @@
--- Claims tasks by id: each by one worker at most, and only those that may run now. A retry that falls under limits waits until
+-- Claims tasks by id: each by one worker at most, and only those that may run now and that any worker may run. A retry that falls under limits waits until
 -- it is admitted again.
 -- $1 ids, $2 lease_ids, $3 causation_ids (the commands), $4 agent_id, $5 workspace, $6 agent_type,
 -- $7 task types with a handler, $8 their max_attempts, $9 lease in seconds
@@ -20,7 +20,7 @@ locked as (
     where t.status in ('queued', 'retry_wait') and (t.status = 'queued' or t.limits is null)
         and (t.next_attempt_at is null or t.next_attempt_at <= now())
         and (t.lease_until is null or t.lease_until < now())
-        and t.workspace = $5 and t.agent_type = $6 and t.task_type = any($7::text[])
+        and t.workspace = $5 and t.agent_type = $6 and t.route = '' and t.task_type = any($7::text[])
         and not exists (select from paused p where p.task_type = '')
         and t.task_type <> all (array(select p.task_type from paused p))
     order by t.id

@@ -1,7 +1,9 @@
--- Claims queued tasks without their commands, most urgent first: fallback polling.
+-- Claims queued tasks without their commands, most urgent first: fallback polling, and the only way to tasks that have a route.
+-- Those are looked up route by route: what others may run is not read, but for one step through the index for each route.
 -- $1 lease_ids (as many as tasks are wanted), $2 agent_id, $3 workspace, $4 agent_type,
--- $5 task types with a handler, $6 their max_attempts, $7 lease in seconds, $8 least age in the queue in seconds
-with paused as materialized (
+-- $5 task types with a handler, $6 their max_attempts, $7 lease in seconds, $8 least age in the queue in seconds (null: only
+-- what has a route), $9 name of the agent (null: none)
+with recursive paused as materialized (
     -- one look for the whole statement; '' is a pause of all of the pool, anything else one of that task type
     select p.task_type
     from grns.pauses p
@@ -11,15 +13,64 @@ open_types as (
     select h.task_type from unnest($5::text[]) as h (task_type)
     where not exists (select from paused p where p.task_type in ('', h.task_type))
 ),
-locked as (
-    select t.id, t.ctid as place, t.queued_at as was_queued_at, t.last_message_id as led_here
+unrouted as (
+    select t.id, t.ctid as place, t.queued_at as was_queued_at, t.last_message_id as led_here, t.priority
     from grns.tasks t
-    where t.workspace = $3 and t.agent_type = $4 and t.queued_at is not null
+    where $8::double precision is not null
+        and t.workspace = $3 and t.agent_type = $4 and t.queued_at is not null
         and t.queued_at < now() - $8::double precision * interval '1 second'
-        and t.status = 'queued' and t.task_type = any (array(select o.task_type from open_types o))
+        and t.status = 'queued' and t.route = '' and t.task_type = any (array(select o.task_type from open_types o))
     order by t.priority, t.queued_at
     limit cardinality($1::uuid[])
     for no key update of t skip locked
+),
+-- Routes to capabilities that have tasks in the queue: each is one step through the index.
+step as (
+    (select t.route, 1 as place
+    from grns.tasks t
+    where $9::text is not null and t.workspace = $3 and t.agent_type = $4 and t.queued_at is not null and t.route <> ''
+        and t.route >= 'c:'
+    order by t.route
+    limit 1)
+    union all
+    select n.route, s.place + 1
+    from step s
+    cross join lateral (
+        select t.route
+        from grns.tasks t
+        where t.workspace = $3 and t.agent_type = $4 and t.queued_at is not null and t.route <> '' and t.route > s.route
+        order by t.route
+        limit 1
+    ) as n
+    where s.place < 1000
+),
+routes as (
+    select grns.route_to($9::text, null) as route where $9::text is not null
+    union all
+    select s.route
+    from step s
+    join grns.agents g on g.workspace = $3 and g.name = $9::text
+    where grns.capabilities_of(s.route) <@ g.capabilities
+),
+routed as (
+    select f.*
+    from routes r
+    cross join lateral (
+        select t.id, t.ctid as place, t.queued_at as was_queued_at, t.last_message_id as led_here, t.priority
+        from grns.tasks t
+        where t.workspace = $3 and t.agent_type = $4 and t.queued_at is not null and t.route <> '' and t.route = r.route
+            and t.status = 'queued' and t.task_type = any (array(select o.task_type from open_types o))
+        order by t.priority, t.queued_at
+        limit cardinality($1::uuid[])
+        for no key update of t skip locked
+    ) as f
+),
+locked as (
+    select u.* from unrouted u
+    union all
+    select r.* from routed r
+    order by priority, was_queued_at
+    limit cardinality($1::uuid[])
 ),
 numbered as (
     select l.*, row_number() over () as ordinal from locked l

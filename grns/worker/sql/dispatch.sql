@@ -5,13 +5,13 @@ with wanted as (
 ),
 logged as (
     insert into grns.events (version, workspace, task_id, kind, attempt, route, trace_id, causation_id, payload)
-    select t.version, t.workspace, t.id, 'cmd.task.execute', t.attempt, t.agent_type || '.p' || t.priority,
+    select t.version, t.workspace, t.id, 'cmd.task.execute', t.attempt, grns.command_route(t.agent_type, t.priority, t.route),
         t.trace_id, w.causation_id,
         json_build_object('task_id', t.id, 'target_agent_type', t.agent_type,
             'reason', coalesce(t.queued_reason, 'new_task'))
     from wanted w
     join grns.tasks t on t.id = w.id
-    where t.status = 'queued'
+    where t.status = 'queued' and t.route = ''
     returning task_id
 )
 select l.task_id as id from logged l

@@ -10,6 +10,7 @@ select w.id, t.agent_type, t.task_type, t.priority,
         when t.next_attempt_at > now() or t.status = 'waiting' or (t.status = 'retry_wait' and t.limits is not null)
             then 'not_due'
         when t.agent_type <> $3 then 'other_agent_type'
+        when t.route <> '' then 'routed'
         when not t.task_type = any($4::text[]) then 'no_handler'
         when exists (
             select from grns.pauses p

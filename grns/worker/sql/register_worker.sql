@@ -26,8 +26,9 @@ agent as (
     on conflict (workspace, name) do update
     set started_at = case when grns.begins_life(g, $1, now()) then clock_timestamp() else g.started_at end,
         agent_id = $1, last_seen_at = now(), stopped_at = null, is_blocked = false
+    returning g.max_concurrent_tasks
 )
 insert into grns.workers (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types, lease_seconds, agent)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $11::text)
 on conflict (agent_id) do update set last_seen_at = now(), worked_at = now(), stopped_at = null
-returning agent_id
+returning (select a.max_concurrent_tasks from agent a) as most

@@ -46,7 +46,7 @@ logged as (
         was, actor, payload)
     select g.version, g.event_id, g.workspace, g.id,
         case g.status when 'queued' then 'evt.task.released' else 'evt.task.' || g.status end,
-        g.attempt, case g.status when 'queued' then g.agent_type || '.p' || g.priority end, g.trace_id, g.led_here, 'r'::"char",
+        g.attempt, case g.status when 'queued' then grns.command_route(g.agent_type, g.priority, g.route) end, g.trace_id, g.led_here, 'r'::"char",
         case g.status when 'cancelled' then g.cancel_actor end,
         case g.status
             when 'queued' then json_build_object('task_id', g.id, 'agent_id', g.agent_id, 'attempt', g.attempt,

@@ -266,14 +266,14 @@ moved as (
         updated_at = now(), version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.ctid = l.place  -- what was changed before it was locked is not found here, and tried again
-    returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.attempt, t.trace_id, t.status,
+    returning t.id, t.version, t.workspace, t.task_type, t.agent_type, t.priority, t.route, t.attempt, t.trace_id, t.status,
         t.waits_for, t.next_attempt_at, l.event_id, l.led_here, l.was, l.verdict, l.why
 ),
 logged as (
     insert into grns.events (version, message_id, workspace, task_id, kind, attempt, route, trace_id, causation_id, was,
         task_type, payload)
     select m.version, m.event_id, m.workspace, m.id, 'evt.task.' || m.status, m.attempt,
-        case m.status when 'queued' then m.agent_type || '.p' || m.priority end, m.trace_id, m.led_here,
+        case m.status when 'queued' then grns.command_route(m.agent_type, m.priority, m.route) end, m.trace_id, m.led_here,
         left(m.was, 1)::"char", m.task_type,
         case m.status
             when 'queued' then json_build_object('task_id', m.id, 'task_type', m.task_type, 'agent_type', m.agent_type,

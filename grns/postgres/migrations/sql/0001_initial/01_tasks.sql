@@ -11,6 +11,7 @@ create table grns.tasks (
     priority            smallint not null,
     max_attempts        integer,              -- what the submission said; null: the handler's
     idempotency_key     text collate "C",
+    route               text collate "C" not null default '',  -- who may run it: '' any worker of its pool, or grns.route_to
     trace_id            text not null,
     causation_id        uuid,
     created_at          timestamptz not null default now(),
@@ -73,9 +74,11 @@ create table grns.tasks (
 -- `status = 'running'` must not be answered from them, but from the primary key.
 create unique index tasks_idempotency_key on grns.tasks (workspace, idempotency_key)
     where idempotency_key is not null;
--- The type is last: a poll passes over types that it may not take without a look at their rows.
-create index tasks_ready on grns.tasks (workspace, agent_type, priority, queued_at, task_type)
+-- Type and route are last: a poll passes over what it may not take without a look at its row.
+create index tasks_ready on grns.tasks (workspace, agent_type, priority, queued_at, task_type, route)
     where queued_at is not null;
+create index tasks_routed on grns.tasks (workspace, agent_type, route, priority, queued_at)
+    where queued_at is not null and route <> '';
 create index tasks_due on grns.tasks (next_attempt_at)
     where next_attempt_at is not null;
 create index tasks_lease on grns.tasks (lease_until)
@@ -108,6 +111,30 @@ create index tasks_limited on grns.tasks (workspace, limits, priority, id)
     where waits_for = 'limit';
 create index tasks_admitted on grns.tasks (id)
     where limits is not null and (queued_at is not null or lease_until is not null);
+
+-- The route of a task: to one agent, or to those that have all of some capabilities. '' is to any worker of the pool.
+create function grns.route_to(agent text, capabilities text[]) returns text language sql immutable as $$
+    select case
+        when agent is not null then 'a:' || agent
+        when cardinality(capabilities) > 0 then 'c:' || (
+            select string_agg(distinct c.name collate "C", ',' order by c.name collate "C") from unnest(capabilities) as c (name))
+        else ''
+    end
+$$;
+
+-- The two parts of a route, for people.
+create function grns.agent_of(route text) returns text language sql immutable as $$
+    select case when route like 'a:%' then substr(route, 3) end
+$$;
+create function grns.capabilities_of(route text) returns text[] language sql immutable as $$
+    select case when route like 'c:%' then string_to_array(substr(route, 3), ',') end
+$$;
+
+-- What the log says of a task that is queued: on which priority subject its command goes, or, of one that only some agents may
+-- run, its pool and route. That one has no command, for that would go to any worker; the relay hints at it instead.
+create function grns.command_route(agent_type text, priority smallint, route text) returns text language sql immutable as $$
+    select case route when '' then agent_type || '.p' || priority else '@' || agent_type || '@' || route end
+$$;
 
 create function grns.refuse_transition() returns trigger language plpgsql as $$
 begin

@@ -161,7 +161,7 @@ create function grns.submit_tasks(
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
     traces text[], causations uuid[], actor text default null, run_ats timestamptz[] default null,
     needy boolean[] default null, wakes boolean default false, uniques jsonb[] default null,
-    bounded boolean default false, estimates double precision[] default null
+    bounded boolean default false, estimates double precision[] default null, routes text[] default null
 ) returns table (ordinal bigint, task_id text, same boolean, trace_id text) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -184,8 +184,9 @@ begin
         or not (0 <= all(delays) and 31622400 >= all(delays))
         or not (clock + 31622400 * interval '1 second' >= all(run_ats))
         or not (0 < all(estimates) and 527040 >= all(estimates))
+        or (select bool_or(r.route !~ '^(|a:[A-Za-z0-9_-]{1,64}|c:[A-Za-z0-9_-]{1,64}(,[A-Za-z0-9_-]{1,64}){0,15})$') from unnest(routes) as r (route))
     then
-        raise exception 'grns: a submission has a bad name, trace, priority, delay, estimate or number of attempts'
+        raise exception 'grns: a submission has a bad name, trace, priority, delay, estimate, route or number of attempts'
             using errcode = 'invalid_parameter_value', detail = 'bad_submission';
     end if;
     if bounded and exists (select from grns.pool_quotas q where q.full_since is not null) then
@@ -213,7 +214,7 @@ begin
         select w.id, coalesce(w.workspace, workspaces[1]) as workspace,
             coalesce(w.task_type, task_types[1]) as task_type, coalesce(w.agent_type, agent_types[1]) as agent_type,
             coalesce(w.priority, priorities[1]) as priority, w.payload, w.max_attempts, w.key, w.trace_id,
-            w.causation_id, w.place, w.is_needy,
+            w.causation_id, w.place, w.is_needy, coalesce(w.route, '') as route,
             case
                 when w.is_needy then null
                 when w.run_at > clock then w.run_at
@@ -231,28 +232,28 @@ begin
                     and (p.task_types is null or coalesce(w.task_type, submit_tasks.task_types[1]) = any(p.task_types))
             ) end as limits
         from unnest(ids, workspaces, task_types, agent_types, priorities, payloads, delays, attempts, keys,
-                    traces, causations, run_ats, needy) with ordinality
+                    traces, causations, run_ats, needy, routes) with ordinality
             as w (id, workspace, task_type, agent_type, priority, payload, delay, max_attempts, key,
-                  trace_id, causation_id, run_at, is_needy, place)
+                  trace_id, causation_id, run_at, is_needy, route, place)
         where w.place <> all(merged)
     ),
     inserted as (
         insert into grns.tasks as t (id, workspace, task_type, agent_type, priority, payload, max_attempts,
             idempotency_key, trace_id, causation_id, last_message_id, status, queued_at, next_attempt_at,
-            queued_reason, waits_for, limits, created_at, updated_at)
+            queued_reason, waits_for, limits, route, created_at, updated_at)
         select w.id, w.workspace, w.task_type, w.agent_type, w.priority, w.payload, w.max_attempts,
             w.key, w.trace_id, w.causation_id, grns.message_id(events, w.place),
             s.status, case s.status when 'queued' then clock end, w.due_at,
             case s.status when 'queued' then 'new_task' end,
             case when w.is_needy then 'tasks' when w.due_at is not null then 'time' when s.status = 'waiting' then 'limit' end,
-            w.limits, clock, clock
+            w.limits, w.route, clock, clock
         from wanted w
         cross join lateral (
             select case when w.is_needy or w.due_at is not null or w.limits is not null then 'waiting' else 'queued' end as status
         ) as s
         order by w.workspace, w.key, w.place  -- keys are taken in one order, so that batches do not deadlock
         on conflict do nothing
-        returning t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.trace_id, t.causation_id,
+        returning t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.route, t.status, t.trace_id, t.causation_id,
             t.last_message_id, t.next_attempt_at, t.version, t.waits_for
     ),
     logged as (
@@ -260,7 +261,7 @@ begin
             causation_id, actor, task_type, payload)
         select i.version, i.last_message_id, i.workspace, i.id,
             case i.status when 'waiting' then 'evt.task.waiting' else 'evt.task.queued' end,
-            0, case i.status when 'queued' then i.agent_type || '.p' || i.priority end, i.trace_id, i.causation_id, actor, i.task_type,
+            0, case i.status when 'queued' then grns.command_route(i.agent_type, i.priority, i.route) end, i.trace_id, i.causation_id, actor, i.task_type,
             case i.status
                 when 'waiting' then json_build_object('task_id', i.id, 'task_type', i.task_type,
                     'agent_type', i.agent_type, 'priority', i.priority, 'waits_for', i.waits_for,
@@ -386,7 +387,8 @@ create function grns.submit_task(
     delay_seconds double precision default 0, max_attempts integer default null,
     idempotency_key text default null, trace_id text default null, causation_id uuid default null,
     workspace text default 'default', run_at timestamptz default null, uniqueness jsonb default null,
-    needs text[] default null, estimated_duration_minutes double precision default null
+    needs text[] default null, estimated_duration_minutes double precision default null,
+    target_agent text default null, required_capabilities text[] default null
 ) returns text language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -410,6 +412,10 @@ begin
         when uniqueness is not null and needs is not null then 'needs: a task that needs others has no uniqueness'
         when not (estimated_duration_minutes > 0 and estimated_duration_minutes <= 527040)
             then 'estimated_duration_minutes is more than 0 and at most 366 days'
+        when target_agent !~ token or array_to_string(required_capabilities, ',') !~ '^(|[A-Za-z0-9_-]{1,64}(,[A-Za-z0-9_-]{1,64}){0,15})$'
+            then 'target_agent and each of at most 16 required_capabilities are 1 to 64 of A-Z a-z 0-9 _ -'
+        when target_agent is not null and cardinality(required_capabilities) > 0
+            then 'required_capabilities: pass either an agent or capabilities'
         when max_attempts not between 1 and 1000 then 'max_attempts is 1 to 1000'
         when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'
         when trace !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
@@ -425,6 +431,7 @@ begin
                 'agent_type', agent_type, 'priority', priority, 'delay_seconds', delay_seconds, 'run_at', run_at,
                 'max_attempts', max_attempts, 'idempotency_key', idempotency_key, 'trace_id', trace, 'causation_id', cause,
                 'estimated_duration_minutes', estimated_duration_minutes,
+                'target_agent', target_agent, 'required_capabilities', required_capabilities,
                 'needs', (select jsonb_agg(jsonb_build_object('task', n.id)) from unnest(needs) as n (id)))), workspace) as g);
     end if;
     perform grns.check_payload(payload);
@@ -437,7 +444,8 @@ begin
         array[coalesce(trace, replace(gen_random_uuid()::text, '-', ''))], array[cause],
         run_ats => array[run_at], wakes => true,
         uniques => case when uniqueness is not null then array[uniqueness] end, bounded => true,
-        estimates => case when estimated_duration_minutes is not null then array[estimated_duration_minutes] end);
+        estimates => case when estimated_duration_minutes is not null then array[estimated_duration_minutes] end,
+        routes => array[grns.route_to(target_agent, required_capabilities)]);
     if not found then
         return new_id;
     elsif answer.task_id is null then

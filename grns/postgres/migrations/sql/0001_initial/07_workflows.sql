@@ -213,7 +213,7 @@ declare
     -- One entry for each task.
     ids text[]; names text[]; types text[]; pools text[]; ranks smallint[]; payloads jsonb[]; delays double precision[];
     attempts integer[]; keys text[]; traces text[]; causes uuid[]; times timestamptz[]; needy boolean[]; least integer[];
-    existed boolean[]; last boolean[]; estimates double precision[];
+    existed boolean[]; last boolean[]; estimates double precision[]; routes text[];
     flow_id constant text := coalesce(workflow ->> 'id', overlay(grns.new_task_id() placing 'wf' from 1));
     flow_trace text := case when workflow is not null then coalesce(workflow ->> 'trace_id',
         nullif(current_setting('grns.trace_id', true), ''), replace(gen_random_uuid()::text, '-', '')) end;
@@ -254,13 +254,15 @@ begin
             order by t.place),
         array_agg(t.run_at order by t.place), array_agg(t.required order by t.place),
         array_agg(t.is_last is true order by t.place), array_agg(t.estimated_duration_minutes order by t.place),
+        array_agg(grns.route_to(t.target_agent, t.required_capabilities) order by t.place),
         array_agg(jsonb_typeof(t.needs) = 'array' and jsonb_array_length(t.needs) > 0 is true order by t.place)
-    into ids, names, types, pools, ranks, payloads, delays, attempts, keys, traces, causes, times, least, last, estimates, needy
+    into ids, names, types, pools, ranks, payloads, delays, attempts, keys, traces, causes, times, least, last, estimates, routes, needy
     from rows from (jsonb_to_recordset(tasks) as (id text, name text, task_type text, payload jsonb, agent_type text,
         priority smallint, delay_seconds double precision, run_at timestamptz, max_attempts integer, idempotency_key text,
-        trace_id text, causation_id uuid, needs jsonb, required integer, is_last boolean, estimated_duration_minutes double precision)
+        trace_id text, causation_id uuid, needs jsonb, required integer, is_last boolean, estimated_duration_minutes double precision,
+        target_agent text, required_capabilities text[])
     ) with ordinality as t (id, name, task_type, payload, agent_type, priority, delay_seconds, run_at, max_attempts,
-        idempotency_key, trace_id, causation_id, needs, required, is_last, estimated_duration_minutes, place);
+        idempotency_key, trace_id, causation_id, needs, required, is_last, estimated_duration_minutes, target_agent, required_capabilities, place);
     -- New ids are in the order of the tasks, in which they are listed.
     if array_position(ids, null) is not null then
         select array_agg(coalesce(t.id, n.id) order by t.place) into ids
@@ -383,7 +385,7 @@ begin
     for answer in
         select * from grns.submit_tasks(ids, array[workspace], types, pools, ranks, payloads, delays, attempts, keys,
             traces, causes, actor, times, needy, true, bounded => true,
-            estimates => case when num_nonnulls(variadic estimates) > 0 then estimates end)
+            estimates => case when num_nonnulls(variadic estimates) > 0 then estimates end, routes => routes)
         where ids is not null  -- of an open workflow that begins without tasks
     loop
         if answer.task_id is null then

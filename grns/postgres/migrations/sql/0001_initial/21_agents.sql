@@ -63,12 +63,14 @@ create function grns.begins_life(agent grns.agents, life text, clock timestamptz
     select agent.agent_id is distinct from life or agent.stopped_at is not null or grns.agent_health(agent, clock) = 'dead'
 $$;
 
--- Mail between agents: a row for each agent that a message is for. It is delivered again until it is acknowledged.
+-- Mail between agents: a row for each agent that a message is for. It is delivered again until it is acknowledged. An answer to
+-- what a task has asked is for that task, which gets it as a signal.
 create table grns.mail (
     seq            bigint generated always as identity primary key,
     id             uuid not null,                            -- of the message: sent twice is sent once
     workspace      text collate "C" not null,
-    to_agent       text collate "C" not null,
+    to_agent       text collate "C",
+    to_task        text collate "C",
     from_agent     text,                                     -- as the sender says
     from_task      text collate "C",                         -- the attempt that sent it
     from_attempt   integer,
@@ -81,14 +83,16 @@ create table grns.mail (
     delivered_at   timestamptz,
     deliveries     integer not null default 0,
     acked_at       timestamptz,
-    unique (workspace, id, to_agent)
+    unique nulls not distinct (workspace, id, to_agent),
+    constraint mail_to check (num_nonnulls(to_agent, to_task) = 1)
 );
 create index mail_open on grns.mail (workspace, to_agent, seq) where acked_at is null;
 create index mail_conversation on grns.mail (workspace, correlation_id, seq) where correlation_id is not null;
 create index mail_age on grns.mail (created_at);
 
 -- Sends a message to one agent, or to all of a pool, or of the workspace, but the sender; returns to how many it is sent now. If it
--- names the attempt that sends it, that must own its task.
+-- names the attempt that sends it, that must own its task. One that answers another goes to the agent that sent that, unless it says
+-- to whom; a task that sent it gets the answer as the signal `reply.<id>`, too.
 create function grns.send_mail(
     type text, payload jsonb default '{}', to_agent text default null, to_pool text default null, workspace text default 'default',
     from_agent text default null, correlation_id text default null, in_reply_to uuid default null, message_id uuid default null,
@@ -101,6 +105,8 @@ declare
     most constant integer := 10000;  -- unacknowledged messages of an agent
     new_id constant uuid := coalesce(message_id, gen_random_uuid());
     trace text := nullif(current_setting('grns.trace_id', true), '');
+    asked grns.mail;
+    answers boolean := false;  -- whether it goes to who asked
     sent integer;
     wrong text;
 begin
@@ -127,12 +133,22 @@ begin
                 using errcode = 'object_not_in_prerequisite_state', detail = 'lease_lost';
         end if;
     end if;
+    if in_reply_to is not null then
+        select m.* into asked from grns.mail m where m.workspace = workspace and m.id = in_reply_to limit 1;
+        answers := to_agent is null and to_pool is null;
+        if answers and asked.from_agent is null and asked.from_task is null then
+            raise exception 'grns: there is no message % of an agent or a task to answer in workspace %', in_reply_to, workspace
+                using errcode = 'no_data_found', detail = 'not_found';
+        end if;
+        to_agent := case when answers then asked.from_agent else to_agent end;
+        correlation_id := coalesce(correlation_id, asked.correlation_id);
+    end if;
     if to_agent is not null and not exists (select from grns.agents g where g.workspace = workspace and g.name = to_agent) then
         raise exception 'grns: there is no agent % in workspace %', to_agent, workspace using errcode = 'no_data_found', detail = 'not_found';
     end if;
     with mailboxes as (
         select g.name from grns.agents g
-        where g.workspace = workspace and (to_agent is null or g.name = to_agent) and (to_pool is null or g.agent_type = to_pool)
+        where g.workspace = workspace and (to_agent is not null or not answers) and (to_agent is null or g.name = to_agent) and (to_pool is null or g.agent_type = to_pool)
             and (to_agent is not null or g.name is distinct from from_agent)
     ),
     kept as (
@@ -150,8 +166,21 @@ begin
         order by b.name
         on conflict do nothing
         returning 1
+    ),
+    to_task as (
+        insert into grns.mail (id, workspace, to_task, from_agent, from_task, from_attempt, type, correlation_id, in_reply_to,
+            payload, expires_at, delivered_at, deliveries, acked_at)
+        select new_id, workspace, asked.from_task, from_agent, task_id, attempt, type, correlation_id, in_reply_to, payload::json,
+            clock_timestamp() + expires_seconds * interval '1 second', clock_timestamp(), 1, clock_timestamp()
+        where asked.from_task is not null
+        on conflict do nothing
+        returning 1
     )
-    select count(*) into sent from kept;
+    select (select count(*) from kept) + (select count(*) from to_task), (select count(*) from to_task) > 0 into sent, answers;
+    if answers and exists (select from grns.tasks t where t.id = asked.from_task and t.workspace = workspace) then
+        perform grns.send_signal(asked.from_task, 'reply.' || in_reply_to, jsonb_build_object('message_id', new_id, 'type', type,
+            'from_agent', from_agent, 'payload', payload), new_id, workspace, actor, wakes);
+    end if;
     if sent = 0 and to_agent is not null and not exists (
         select from grns.mail m where m.workspace = workspace and m.id = new_id and m.to_agent = to_agent)
     then
@@ -162,7 +191,7 @@ begin
         insert into grns.events (version, workspace, task_id, kind, attempt, trace_id, actor, payload)
         values (0, workspace, task_id, 'evt.message.sent', attempt, coalesce(trace, replace(gen_random_uuid()::text, '-', '')), actor,
             json_build_object('message_id', new_id, 'type', type, 'from_agent', from_agent, 'task_id', task_id, 'to_agent', to_agent,
-                'to_pool', to_pool, 'agents', sent, 'correlation_id', correlation_id, 'in_reply_to', in_reply_to, 'payload', payload,
+                'to_task', asked.from_task, 'to_pool', to_pool, 'agents', sent, 'correlation_id', correlation_id, 'in_reply_to', in_reply_to, 'payload', payload,
                 'actor', actor));
         if wakes then
             perform grns.wake_relay();
