@@ -49,7 +49,6 @@ class AgentClient:
         version: version of your code. Issues show with which version a failure began.
         lease_seconds: length of a lease. Defaults to the server's setting, 60 s.
         max_attempts: maximum attempts per task, if the submission does not set it.
-        nudge_url: URL that the API calls when a task is waiting; call `nudged` there.
 
     Example:
         async with grns.AgentClient("https://grns.internal", key=KEY, task_types=["summarise"]) as client:
@@ -70,7 +69,6 @@ class AgentClient:
         version: str | None = None,
         lease_seconds: float | None = None,
         max_attempts: int | None = None,
-        nudge_url: str | None = None,
     ) -> None:
         if isinstance(task_types, str):
             raise InvalidInputError("bad_claim", "task_types are a list of names, as ['summarise']")
@@ -81,7 +79,6 @@ class AgentClient:
             "version": version,
             "lease_seconds": lease_seconds,
             "max_attempts": max_attempts,
-            "nudge_url": nudge_url,
         }
         self._order = {field: value for field, value in order.items() if value is not None}
         self._http = AgentHttp(url, key=key, workspace=workspace)
@@ -125,8 +122,20 @@ class AgentClient:
                 task.end(order)
 
     def nudged(self) -> None:
-        """Make `tasks` ask for a task now. Call it when a request arrives at `nudge_url`."""
+        """Make `tasks` ask for a task now. Call it when a request arrives at the agent's `agent_url`."""
         self._awake.set()
+
+    async def register(self, **profile: Any) -> None:
+        """Register the agent of this client's `name`, or replace what is registered.
+
+        Args:
+            profile: fields of `grns.AgentProfile`, such as `capabilities` or `agent_url`.
+
+        Raises:
+            InvalidInputError: a field is invalid, or the host of `agent_url` is not in `GRNS_WAKEUP_HOSTS`.
+        """
+        said = {"agent_type": self._order["agent_type"], **profile}
+        await self._http.put(f"/agents/{self._order['agent']}", said)
 
     async def next_task(self, wait_seconds: float = 20.0) -> AgentTask | None:
         """Claim the next task.

@@ -90,6 +90,10 @@ class AgentHttp:
         """
         return await self._send("POST", path, body, seconds)
 
+    async def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Put a body, and return the answer's."""
+        return await self._send("PUT", path, body, _SECONDS)
+
     def post_blocking(self, path: str, body: Mapping[str, Any], *, seconds: float) -> Any:
         """Do the same in a thread."""
         with self._making:

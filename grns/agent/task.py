@@ -37,7 +37,8 @@ class AgentTask(MailMethods, PersonMethods):
     the block is cancelled, which happens when the lease expires or the task is cancelled.
 
     `stream`, `step`, `sleep`, `sleep_until`, `wait_for_signal`, `wait_for_event`, `ask_agent`, `ask_person`
-    and `approve` are those of a handler's context: a wait ends the block, and the task is claimed again when it is over.
+    and `approve` are those of a handler's context: a wait ends the block, and the task is claimed again
+    when it is over.
 
     `last_checkpoint` is what an earlier attempt has kept. `is_overdue` is true once the attempt takes longer
     than its submission expected: report progress, or it is ended.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query
 from pydantic import Field
@@ -75,6 +75,13 @@ async def read_agent(request_context: Reader, name: AgentName) -> Response:
         return Answer(await request_context.client(database).agents.get(name))
 
 
+@routes.get("/agents/{name}/health", response_model=model.AgentHealth)
+async def read_agent_health(request_context: Reader, name: AgentName) -> Response:
+    """Return whether an agent is there, and what it does."""
+    async with request_context.reading() as database:
+        return Answer(await request_context.client(database).agents.health(name))
+
+
 @routes.put("/agents/{name}", response_model=model.Agent)
 async def put_agent(
     request_context: Agent,
@@ -83,6 +90,8 @@ async def put_agent(
 ) -> Response:
     """Register an agent, or replace what is registered. Its lives and its orders stay."""
     request_context.check_pool(body.agent_type)
+    if body.agent_url is not None:
+        request_context.context.agent_claims.check_url(body.agent_url)
     profile: dict[str, Any] = body.model_dump(exclude={"agent_type"})
     async with request_context.writing() as database:
         return Answer(
@@ -120,10 +129,18 @@ async def beat_agent(
 
 
 @routes.get("/agents/{name}/tasks", response_model=list[model.AgentWork])
-async def list_agent_tasks(request_context: Reader, name: AgentName, limit: Limit = 50) -> Response:
-    """List the tasks that an agent runs, the oldest first."""
+async def list_agent_tasks(
+    request_context: Reader,
+    name: AgentName,
+    status: Annotated[
+        Literal["running", "queued"] | None, Query(description="Only those that it runs, or that wait for it.")
+    ] = None,
+    limit: Limit = 50,
+) -> Response:
+    """List the tasks that an agent runs, the oldest first, and those in the queue that are for it alone."""
     async with request_context.reading() as database:
-        return Answer(await request_context.client(database).agents.tasks(name, limit=limit))
+        agents = request_context.client(database).agents
+        return Answer(await agents.tasks(name, status=status, limit=limit))
 
 
 @routes.post("/agents/{name}/terminate", response_model=model.Agent)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from grns.api import (
     agent,
+    coordinator,
     count,
     doctor,
     event,
@@ -76,6 +77,7 @@ _NOUNS = (
     workflow,
     key,
     doctor,
+    coordinator,
     probe,
 )
 ROUTES = tuple(route for noun in _NOUNS for route in noun.routes.routes if isinstance(route, ApiRoute))

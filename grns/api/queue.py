@@ -41,7 +41,7 @@ class ClaimRequest(Body):
     """Task types to claim, the worker's name and the time to wait.
 
     `agent` and `version` appear in lists of workers. The server bounds `wait_seconds`. The lease is
-    `lease_seconds` unless the worker renews it. grns sends wakeups to `nudge_url`.
+    `lease_seconds` unless the worker renews it.
     """
 
     agent_type: AgentType = "worker"
@@ -51,7 +51,6 @@ class ClaimRequest(Body):
     max_attempts: MaxAttempts | None = None
     wait_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False, strict=True)] = 20.0
     lease_seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False, strict=True)] | None = None
-    nudge_url: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
 
 
 class TokenRequest(Body):
@@ -284,7 +283,6 @@ def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWo
         version=wanted.version or "",
         principal=request_context.principal,
         wait_seconds=min(wanted.wait_seconds, context.http_wait_seconds),
-        nudge_url=wanted.nudge_url,
     )
 
 

@@ -82,6 +82,7 @@ class ApiServer:
                     advice="grns admin workspace isolate",
                 )
             await wait_for_postgres(self._invite, emit=context.emit)
+            context.agent_claims.begin()
             await self._server.serve(sockets=[self._socket])
         finally:
             await context.agent_claims.close()

@@ -8,7 +8,7 @@ from grns.gateway.attempts import HttpAttempts
 from grns.gateway.claims import HttpClaims
 from grns.gateway.long_poll import LongPollQueue, PollIntervals
 from grns.gateway.registry import WorkerRegistry
-from grns.gateway.wakeups import Wakeups
+from grns.gateway.wakeups import SpawnTarget, Wakeups
 from grns.model import wakeup_url
 from grns.nats import JetStream
 from grns.postgres.database import Database
@@ -45,10 +45,16 @@ class GatewayFactory:
                 hosts=wakeup_url.hosts(self.settings.wakeup_hosts),
                 http=HttpSender(policy=wakeup_url.POLICY, timeout_seconds=_WAKEUP_SECONDS, agent="grns"),
                 emit=self.emit,
+                spawn=self.spawn_target(),
             ),
             pace=self.pace,
             emit=self.emit,
         )
+
+    def spawn_target(self) -> SpawnTarget | None:
+        """Return where sessions of agents are begun."""
+        url, secret = self.settings.spawn_url, self.settings.spawn_secret
+        return None if url is None else SpawnTarget(wakeup_url.POLICY.destination(url), secret)
 
     def writes(self) -> HttpAttempts:
         """Return the attempts of HTTP workers."""

@@ -55,10 +55,13 @@ _FIELDS: Sequence[tuple[str, Cell]] = (
     ("order", "order"),
     ("ordered by", "ordered_by"),
     ("reason", "order_reason"),
+    ("URL", "agent_url"),
+    ("session", "session_key"),
     ("registered", "created_at"),
 )
 _TASKS = (
     Column("ID", "id"),
+    Column("STATUS", "status", is_status=True),
     Column("TYPE", "task_type", may_shrink=True),
     Column("ATTEMPT", "attempt"),
     Column("STARTED", "started_at", is_age=True),
@@ -118,6 +121,11 @@ async def show(session: CliSession, out: Output, name: str) -> None:
     "--stale", "stale_threshold_seconds", type=float, metavar="SECONDS",
     help="Time without a heartbeat after which it is stale. Defaults to 100.",
 )  # fmt: skip
+@click.option("--url", "agent_url", metavar="URL", help="Where it is told that a task waits.")
+@click.option(
+    "--spawn", "coordinator_enabled", is_flag=True, default=None,
+    help="Begin a session for it at GRNS_SPAWN_URL if a task waits while it is away.",
+)  # fmt: skip
 @output_option
 @with_session("write")
 async def register(session: CliSession, /, out: Output, name: str, pool: str, **fields: Any) -> None:
@@ -133,9 +141,9 @@ async def register(session: CliSession, /, out: Output, name: str, pool: str, **
 @output_option
 @with_session("read", missing=_LIST)
 async def tasks(session: CliSession, out: Output, name: str) -> None:
-    """List the tasks that an agent runs, the oldest first."""
+    """List the tasks that an agent runs, the oldest first, and those that wait for it alone."""
     found = await session.client.agents.tasks(name)
-    out.rows(found, _TASKS, nothing="it runs no task", now=await session.now())
+    out.rows(found, _TASKS, nothing="it runs no task, and none waits for it", now=await session.now())
 
 
 @agent.command(

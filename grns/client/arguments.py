@@ -34,6 +34,7 @@ WIRE = {
     "target_agent": "agent",
     "required_capabilities": "requires",
 }
+_RENAMED = {"agent": "target_agent", "requires": "required_capabilities"}
 _NAMES = Submission.model_fields.keys() - WIRE.keys() | set(WIRE.values())
 # Options of other frameworks, and what they are called here.
 _ELSEWHERE = {
@@ -104,10 +105,8 @@ def submission_of(
     if "estimate" in said and (estimate := said.pop("estimate")) is not None:
         seconds = seconds_of(estimate)
         said["estimated_duration_minutes"] = estimate if seconds is None else seconds / 60
-    if "agent" in said:
-        said["target_agent"] = said.pop("agent")
-    if "requires" in said:
-        said["required_capabilities"] = said.pop("requires")
+    for name in said.keys() & _RENAMED.keys():
+        said[_RENAMED[name]] = said.pop(name)
     said.setdefault("workspace", workspace)
     if said.get("trace_id") is None and trace_id is not None:
         said["trace_id"] = trace_id

@@ -46,7 +46,6 @@ class WaitingWorker:
     version: str
     principal: Principal
     wait_seconds: float
-    nudge_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +93,6 @@ class HttpClaims:
         """
         who, began_at = seeking.claimant, time.monotonic()
         with self.places.place(seeking.principal):
-            if seeking.nudge_url is not None:
-                self._nudges.keep(
-                    seeking.nudge_url,
-                    workspace=who.workspace,
-                    agent_type=who.agent_type,
-                    principal=seeking.principal,
-                )
-                self._nudges.begin()
             order = await self._registry.register(who, name=seeking.name, version=seeking.version)
             if order is not None:
                 raise ConflictError(f"agent {who.agent} is told to {order}")
@@ -139,6 +130,14 @@ class HttpClaims:
         """Refuse a key that ended while its holder waited, with `UnauthenticatedError`."""
         if principal.key_id is not None and time.monotonic() - began_at > _LEAST_WAIT_SECONDS:
             await recognise(self._database, principal.key_id)
+
+    def begin(self) -> None:
+        """Begin to wake agents that do not wait here."""
+        self._nudges.begin()
+
+    def check_url(self, url: str) -> None:
+        """Raise InvalidInputError if agents may not be woken at a URL."""
+        self._nudges.check(url)
 
     def stop(self) -> None:
         """End all waits: the process ends."""

@@ -1,128 +1,167 @@
-"""Nudges: agents that do not wait here are told, at a URL of theirs, that something waits for them.
+"""Wakeups: agents that do not wait here are told that a task waits for them.
 
-It is only a hint, which may get lost, and nothing depends on it: no task is handed over with it, and agents
-look for themselves when they start and now and then. Who has asked for it is known to this process alone, and
-only for as long as they come again.
+At a URL of theirs, or by a session that is begun for them at the spawn URL. A wakeup is only a hint, which may get
+lost, and nothing depends on it: no task is handed over with it, and agents look for themselves when they start and
+now and then. Postgres knows who is to be told, so it does not matter which process tells, or which one has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
-from grns.access.limiter import WorkspaceLimiter
-from grns.access.principals import Principal
+from pydantic import SecretStr
+
+from grns.errors import InvalidInputError
 from grns.model import wakeup_url
+from grns.model.json import Limits, dumps, loads_stored
 from grns.model.url_policy import Destination
-from grns.postgres.database import Database
+from grns.postgres import audit_log
+from grns.postgres.database import Database, Row, run
 from grns.runtime.service import PeriodicLoop
-from grns.tasks.pools import read_pools
 from grns.telemetry.signal import Emit
-from grns.telemetry.task_signals import AgentNudged, NudgeFailed
-from grns.webhooks.http import HttpSender
+from grns.telemetry.task_signals import AgentNudged, NudgeFailed, SessionSpawned
+from grns.webhooks.http import HttpSender, SendResult
 
 LOOK_SECONDS = 2.0
 _AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 600.0
-_KEPT_SECONDS = 3600.0
-_MOST, _MOST_OF_ONE = 1000, 50
+_HERE_SECONDS = 5.0
 _AT_ONCE = 20
+_TITLE_CHARACTERS = 30
+_LONGEST_KEY = 255
+_LARGE = Limits(document_bytes=1024 * 1024)  # payload and checkpoint
 
 
-@dataclass(slots=True)
-class _Wakeup:
-    """One URL of an agent, and when it may be nudged again."""
+@dataclass(frozen=True, slots=True)
+class SpawnTarget:
+    """Where sessions of agents are begun, and the secret to show there."""
 
-    workspace: str
-    agent_type: str
-    principal: Principal
-    to: Destination
-    kept_until: float
-    due_at: float = 0.0
-    failures: int = 0
+    url: Destination
+    secret: SecretStr | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of a request."""
+        return {} if self.secret is None else {"Authorization": f"Bearer {self.secret.get_secret_value()}"}
 
 
 class Wakeups:
-    """Looks every two seconds which tasks wait, with one statement a workspace, while there are URLs."""
+    """Looks every two seconds for agents that have a waiting task and are not here."""
 
-    def __init__(self, *, database: Database, hosts: frozenset[str], http: HttpSender, emit: Emit) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        hosts: frozenset[str],
+        http: HttpSender,
+        emit: Emit,
+        spawn: SpawnTarget | None = None,
+    ) -> None:
         self._database = database
         self._hosts = hosts
         self._http = http
         self._emit = emit
-        self.places = WorkspaceLimiter("nudge URLs", most=_MOST, most_of_one=_MOST_OF_ONE)
-        self._wakeups: dict[tuple[str, str, str], _Wakeup] = {}
+        self._spawn = spawn
         self._loop = PeriodicLoop("agent_nudges", self.tick, emit=emit)
         self._running: asyncio.Task[None] | None = None
 
-    def keep(self, url: str, *, workspace: str, agent_type: str, principal: Principal) -> None:
-        """Nudge an agent there from now on: it asks for tasks just now, and knows what there is.
-
-        Raises `InvalidInputError` where the URL is on no host that was allowed, `RateLimitedError` where
-        there are enough.
-        """
-        to = wakeup_url.check(url, self._hosts)
-        now, key = time.monotonic(), (workspace, agent_type, url)
-        known = self._wakeups.get(key)
-        if known is None:
-            self.places.take(principal)
-        holder = principal if known is None else known.principal
-        self._wakeups[key] = _Wakeup(
-            workspace, agent_type, holder, to, now + _KEPT_SECONDS, now + LOOK_SECONDS
-        )
+    def check(self, url: str) -> Destination:
+        """Return the URL of an agent, parsed. Raises InvalidInputError if its host is not allowed."""
+        return wakeup_url.check(url, self._hosts)
 
     def begin(self) -> None:
-        """Begin to look, unless it does already."""
-        if self._running is None or self._running.done():
+        """Begin to look, if the settings name hosts."""
+        if (self._hosts or self._spawn is not None) and self._running is None:
             self._running = asyncio.create_task(self._loop.run())
 
     async def close(self) -> None:
-        """Send no more nudges."""
+        """End the looks."""
         self._loop.stop()
         if self._running is not None:
             await asyncio.wait({self._running})
 
     async def tick(self) -> float:
-        """Nudge the agents that have a waiting task; return the seconds until the next look."""
-        now = time.monotonic()
-        for key, wakeup in list(self._wakeups.items()):
-            if wakeup.kept_until <= now:
-                del self._wakeups[key]
-                self.places.give_back(wakeup.principal)
-        due: dict[str, list[_Wakeup]] = defaultdict(list)
-        for wakeup in self._wakeups.values():
-            if wakeup.due_at <= now:
-                due[wakeup.workspace].append(wakeup)
-        for workspace, wakeups in due.items():
-            busy = await self._busy(workspace, sorted({wakeup.agent_type for wakeup in wakeups}))
-            await self._nudge([wakeup for wakeup in wakeups if wakeup.agent_type in busy])
-        return LOOK_SECONDS
+        """Tell the agents that have a waiting task; return the seconds until the next look."""
+        rows = await self._database.run(
+            "take_wakeups", _AGAIN_SECONDS, _HERE_SECONDS, _LONGEST_PAUSE_SECONDS, _AT_ONCE,
+            self._spawn is not None, bool(self._hosts),
+        )  # fmt: skip
+        await asyncio.gather(*(self._tell(row) for row in rows))
+        return 0.0 if len(rows) == _AT_ONCE else LOOK_SECONDS
 
-    async def _busy(self, workspace: str, agent_types: list[str]) -> set[str]:
-        """Return the agent types for which something waits that may be claimed."""
-        pools = await read_pools(self._database, workspace, agent_types)
-        return {
-            pool.agent_type
-            for pool in pools
-            if pool.queued and all(pause.task_type is not None for pause in pool.pauses)
-        }
-
-    async def _nudge(self, wakeups: list[_Wakeup]) -> None:
-        for start in range(0, len(wakeups), _AT_ONCE):
-            await asyncio.gather(*(self._ring(wakeup) for wakeup in wakeups[start : start + _AT_ONCE]))
-
-    async def _ring(self, wakeup: _Wakeup) -> None:
-        body = b'{"workspace":"%b","agent_type":"%b"}' % (
-            wakeup.workspace.encode(),
-            wakeup.agent_type.encode(),
-        )
-        wakeup.due_at = time.monotonic() + _AGAIN_SECONDS
-        error = (await self._http.post(wakeup.to, {}, body)).error
-        wakeup.failures = wakeup.failures + 1 if error else 0
-        pause = min(_AGAIN_SECONDS * 2 ** min(wakeup.failures, 10), _LONGEST_PAUSE_SECONDS)
-        wakeup.due_at = time.monotonic() + pause
-        if error:
-            self._emit(NudgeFailed(wakeup.agent_type, wakeup.to.host_and_port, error, pause))
+    async def _tell(self, agent: Row) -> None:
+        if agent["is_spawned"] and self._spawn is not None:
+            host, error = self._spawn.url.host_and_port, await self._begin_session(agent, self._spawn)
         else:
-            self._emit(AgentNudged(wakeup.agent_type, wakeup.to.host_and_port))
+            host, error = await self._nudge(agent)
+        if error is None:
+            return
+        for row in await self._database.run(
+            "note_failed_wakeup", agent["workspace"], agent["name"], _AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS,
+            agent["is_spawned"],
+        ):  # fmt: skip
+            self._emit(NudgeFailed(agent["agent_type"], host, error, row["pause_seconds"]))
+
+    async def _nudge(self, agent: Row) -> tuple[str, str | None]:
+        """Send a nudge; return the host, and what went wrong."""
+        try:
+            to = self.check(agent["agent_url"])
+        except InvalidInputError:  # the setting has changed, or who registered it did not pass the API
+            return "", "host_not_allowed"
+        said = {"workspace": agent["workspace"], "agent_type": agent["agent_type"], "agent": agent["name"]}
+        error = (await self._http.post(to, {}, dumps(said).encode())).error
+        if error is None:
+            self._emit(AgentNudged(agent["agent_type"], to.host_and_port))
+        return to.host_and_port, error
+
+    async def _begin_session(self, agent: Row, spawn: SpawnTarget) -> str | None:
+        """Ask for a session of an agent, and keep its key; return what went wrong."""
+        answer = await self._http.post(
+            spawn.url, spawn.headers, dumps(_order_of(agent), _LARGE).encode(), keeps_body=True
+        )
+        if answer.error is not None:
+            return answer.error
+        key = _session_key(answer)
+        if key is None:
+            return "bad_answer"
+        async with self._database.transaction() as connection:
+            await run(connection, "note_session", agent["workspace"], agent["name"], key)
+            await audit_log.note(
+                connection,
+                workspace=agent["workspace"],
+                kind=f"evt.agent.{agent['agent_type']}.spawned",
+                actor=None,
+                payload={
+                    "agent": agent["name"], "agent_type": agent["agent_type"], "task_id": agent["task_id"],
+                    "session_key": key,
+                },
+                task_id=agent["task_id"],
+            )  # fmt: skip
+        self._emit(SessionSpawned(agent["agent_type"], agent["name"], agent["task_id"], agent["trace_id"]))
+        return None
+
+
+def _order_of(agent: Row) -> dict[str, Any]:
+    """Return the request for a session."""
+    checkpoint = agent["checkpoint"]
+    return {
+        "workspaceId": agent["workspace"],
+        "agentId": agent["name"],
+        "taskId": agent["task_id"],
+        "label": f"task:{agent['task_id']}:{agent['task_type'][:_TITLE_CHARACTERS]}",
+        "context": {
+            "taskTitle": agent["task_type"],
+            "taskDescription": None,
+            "inputContext": loads_stored(agent["payload"]),
+            "checkpointData": None if checkpoint is None else loads_stored(checkpoint),
+        },
+    }
+
+
+def _session_key(answer: SendResult) -> str | None:
+    try:
+        key = loads_stored(answer.body.decode())["session"]["sessionKey"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return key if isinstance(key, str) and 0 < len(key) <= _LONGEST_KEY and key.isprintable() else None

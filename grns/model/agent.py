@@ -29,7 +29,9 @@ class AgentProfile(BaseModel):
 
     `agent_type` is its pool. `capabilities` are what it can do, such as `typescript`. An agent is `degraded`
     without a heartbeat for three intervals, `stale` after `stale_threshold_seconds`, and `dead` after three
-    times as long.
+    times as long. `agent_url` is where it is told that a task waits for it; its host is one of
+    `GRNS_WAKEUP_HOSTS`. With `coordinator_enabled`, a session is begun for it at `GRNS_SPAWN_URL` if a task
+    waits for it while it is away.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,6 +44,8 @@ class AgentProfile(BaseModel):
     heartbeat_interval_seconds: _Seconds = 10.0
     stale_threshold_seconds: Annotated[float, Field(ge=3, le=7 * 86_400, allow_inf_nan=False)] = 100.0
     metadata: dict[str, Any] | None = None
+    agent_url: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    coordinator_enabled: Annotated[bool, Field(strict=True)] = False
 
     @model_validator(mode="after")
     def _check_seconds(self) -> AgentProfile:
@@ -82,6 +86,9 @@ class Agent:
         max_concurrent_tasks: how many tasks it runs at once at most.
         heartbeat_interval_seconds: how often it says that it lives.
         stale_threshold_seconds: after how long without a heartbeat it is stale.
+        agent_url: where it is told that a task waits for it.
+        coordinator_enabled: whether a session is begun for it if a task waits while it is away.
+        session_key: key of the latest session that was begun for it.
         created_at: when it was registered.
         health: `healthy`, `degraded`, `stale`, `dead` by the age of its last heartbeat; `stopped` if it has
             said that it ends; `absent` if it has never been there.
@@ -103,6 +110,9 @@ class Agent:
     heartbeat_interval_seconds: float
     stale_threshold_seconds: float
     metadata: Mapping[str, Any] | None
+    agent_url: str | None
+    coordinator_enabled: bool
+    session_key: str | None
     created_at: datetime
     health: Health
     status: Literal["idle", "working", "blocked"]
@@ -123,14 +133,34 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentHealth:
+    """How an agent is: fields of `Agent`."""
+
+    name: str
+    health: Health
+    status: Literal["idle", "working", "blocked"]
+    agent_id: str | None
+    started_at: datetime | None
+    last_seen_at: datetime | None
+    next_expected_at: datetime | None
+    running: int
+    current_task_id: str | None
+    progress_percent: float | None
+    current_step: str | None
+    memory_mb: float | None
+    cpu_percent: float | None
+    order: Order | None
+
+
+@dataclass(frozen=True, slots=True)
 class AgentWork:
-    """A task that an agent runs."""
+    """A task that an agent runs, or one in the queue that only it may run, which has no times yet."""
 
     id: str
     task_type: str
     status: str
     attempt: int
-    started_at: datetime
-    lease_until: datetime
+    started_at: datetime | None
+    lease_until: datetime | None
     progress_percent: float | None
     current_step: str | None

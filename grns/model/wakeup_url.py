@@ -1,4 +1,4 @@
-"""URLs at which HTTP workers ask to be woken: only on hosts that the operator has named."""
+"""URLs at which agents are woken: only on hosts that the operator has named."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def hosts(text: str) -> frozenset[str]:
 
 
 def check(url: str, allowed: Collection[str]) -> Destination:
-    """Return an allowed URL, parsed; `InvalidInputError` (`bad_nudge_url`), which does not repeat it."""
+    """Return an allowed URL, parsed; `InvalidInputError` (`bad_agent_url`), which does not repeat it."""
     try:
         to = POLICY.destination(url)
     except InvalidInputError as error:
-        raise InvalidInputError("bad_nudge_url", f"nudge_url: {error}") from error
+        raise InvalidInputError("bad_agent_url", f"agent_url: {error}") from error
     if to.host_and_port not in allowed and not (to.has_default_port and to.authority in allowed):
-        raise InvalidInputError("bad_nudge_url", "nudge_url: its host is not named in GRNS_WAKEUP_HOSTS")
+        raise InvalidInputError("bad_agent_url", "agent_url: its host is not named in GRNS_WAKEUP_HOSTS")
     return to

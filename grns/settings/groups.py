@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 
-from grns.errors import SettingsError
+from grns.errors import InvalidInputError, SettingsError
 from grns.model import server_url, subjects, wakeup_url
 from grns.model.json import Limits
 from grns.model.url_policy import UrlPolicy, guard
@@ -320,8 +320,12 @@ class ApiSettings(SettingsGroup):
     )
     wakeup_hosts: str = Field(
         "",
-        description="hosts that HTTP workers may name for wakeups, separated by commas: name or name:port",
+        description="hosts of the URLs of agents that may be woken, separated by commas: name or name:port",
     )
+    spawn_url: str | None = Field(
+        None, description="URL at which sessions of agents are begun: .../api/agents/spawn"
+    )
+    spawn_secret: SecretStr | None = Field(None, description="bearer token for the spawn URL")
     session_secret: SecretStr | None = Field(
         None,
         description="signs dashboard sessions, at least 32 characters; use the same value on every API "
@@ -332,6 +336,16 @@ class ApiSettings(SettingsGroup):
     @classmethod
     def _hosts_are_hosts(cls, value: str) -> str:
         wakeup_url.hosts(value)
+        return value
+
+    @field_validator("spawn_url")
+    @classmethod
+    def _spawn_url_is_one(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                wakeup_url.POLICY.destination(value)
+            except InvalidInputError as error:
+                raise ValueError(str(error)) from error
         return value
 
     @field_validator("session_secret")

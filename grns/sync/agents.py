@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from grns.model.agent import Agent, AgentWork
+from grns.model.agent import Agent, AgentHealth, AgentWork
 from grns.postgres.paging import Page
 
 if TYPE_CHECKING:
@@ -31,9 +31,13 @@ class SyncAgents:
         """Return a page of agents; options are those of `Agents.list`."""
         return self._client.ask(lambda client: client.agents.list(**options))
 
-    def tasks(self, name: str, *, limit: int = 100) -> Sequence[AgentWork]:
-        """Return the tasks that an agent runs: see `Agents.tasks`."""
-        return self._client.ask(lambda client: client.agents.tasks(name, limit=limit))
+    def health(self, name: str) -> AgentHealth:
+        """Return how an agent is. Raises NotFoundError."""
+        return self._client.ask(lambda client: client.agents.health(name))
+
+    def tasks(self, name: str, **options: Any) -> Sequence[AgentWork]:
+        """Return the tasks that an agent runs, and those that wait for it alone: see `Agents.tasks`."""
+        return self._client.ask(lambda client: client.agents.tasks(name, **options))
 
     def terminate(self, name: str, **options: Any) -> Agent:
         """Tell an agent to end: see `Agents.terminate`."""

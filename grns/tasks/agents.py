@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from grns.errors import ConflictError, InvalidInputError, NotFoundError, RateLimitedError
 from grns.model import subjects
-from grns.model.agent import HEALTHS, Agent, AgentHeartbeat, AgentOrder, AgentProfile, AgentWork, Order
+from grns.model.agent import (
+    HEALTHS,
+    Agent,
+    AgentHealth,
+    AgentHeartbeat,
+    AgentOrder,
+    AgentProfile,
+    AgentWork,
+    Order,
+)
 from grns.model.envelope import first_problem
 from grns.model.json import Limits, dumps, loads_stored
 from grns.postgres import audit_log
@@ -22,6 +31,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MOST_AGENTS = 10_000
 """Agents of a workspace at most: clients may invent names."""
+MOST_WOKEN = 1000
+"""Agents of a workspace at most that have a URL or for which sessions are begun: each look is at all of them."""
 _MOST_TASKS = 1000
 _METADATA = Limits(document_bytes=16 * 1024)
 
@@ -44,7 +55,7 @@ class Agents:
 
         Raises:
             InvalidInputError: `bad_agent`: a field is invalid.
-            RateLimitedError: the workspace has 10,000 agents.
+            RateLimitedError: the workspace has 10,000 agents, or 1,000 that are woken.
 
         Example:
             await client.agents.put("coder-1", pool="coder", model="small-1", capabilities=["python"])
@@ -57,9 +68,13 @@ class Agents:
                 connection, "put_agent", self._workspace, name, said.agent_type, said.title, said.model,
                 list(said.capabilities), said.max_concurrent_tasks, said.heartbeat_interval_seconds,
                 said.stale_threshold_seconds, metadata, MOST_AGENTS,
+                said.agent_url, said.coordinator_enabled, MOST_WOKEN,
             )  # fmt: skip
             if not rows:
-                raise RateLimitedError(f"workspace {self._workspace} has {MOST_AGENTS:,} agents: delete some")
+                raise RateLimitedError(
+                    f"workspace {self._workspace} has {MOST_AGENTS:,} agents, or {MOST_WOKEN:,} that are woken:"
+                    " delete some"
+                )
             event = "registered" if rows[0]["created"] else "changed"
             await self._note(connection, name, said.agent_type, event)
         return await self.get(name)
@@ -104,11 +119,27 @@ class Agents:
         found = await self._find(limit + 1, pool=pool, health=health, capability=capability, after=last)
         return page_of(found, limit, lambda agent: cursor(agent.name))
 
-    async def tasks(self, name: str, *, limit: int = 100) -> Sequence[AgentWork]:
-        """Return the tasks that an agent runs, the oldest first. Raises NotFoundError."""
+    async def health(self, name: str) -> AgentHealth:
+        """Return how an agent is. Raises NotFoundError."""
+        agent = await self.get(name)
+        return AgentHealth(**{field.name: getattr(agent, field.name) for field in fields(AgentHealth)})
+
+    async def tasks(
+        self, name: str, *, status: Literal["running", "queued"] | None = None, limit: int = 100
+    ) -> Sequence[AgentWork]:
+        """Return the tasks that an agent runs, the oldest first, and those that wait for it alone.
+
+        Args:
+            name: the agent.
+            status: only those that it runs, or only those in the queue.
+            limit: 1 to 1,000.
+
+        Raises:
+            NotFoundError: there is no such agent.
+        """
         await self.get(name)
         most = max(1, min(limit, _MOST_TASKS))
-        return await self._database.fetch(AgentWork, "list_agent_tasks", self._workspace, name, most)
+        return await self._database.fetch(AgentWork, "list_agent_tasks", self._workspace, name, most, status)
 
     async def terminate(
         self, name: str, *, reason: str | None = None, graceful: bool = True, life: str | None = None
@@ -244,18 +275,17 @@ class Heartbeats:
         return [orders.get(place) for place in range(1, len(batch) + 1)]
 
 
-def checked(model: type[ModelT], fields: Mapping[str, Any]) -> ModelT:
+def checked(model: type[ModelT], said: Mapping[str, Any]) -> ModelT:
     """Return what was said, checked. Raises InvalidInputError: `bad_agent`."""
     try:
-        return model.model_validate(fields)
+        return model.model_validate(said)
     except ValidationError as error:
         raise InvalidInputError("bad_agent", first_problem(error)) from error
 
 
 def _read(row: Row) -> Agent:
-    fields = dict(row)
-    fields["metadata"] = None if fields["metadata"] is None else loads_stored(fields["metadata"])
-    return build(Agent, fields)
+    metadata = row["metadata"]
+    return build(Agent, {**row, "metadata": None if metadata is None else loads_stored(metadata)})
 
 
 def _place(said: str) -> str:

@@ -256,6 +256,16 @@ class NudgeFailed(Signal):
     pause_seconds: float
 
 
+@signal("session_spawned")
+class SessionSpawned(Signal):
+    """A session of an agent was begun, because a task waits for it while it is away."""
+
+    agent_type: str
+    agent: str
+    task_id: str
+    trace_id: str
+
+
 # ---------------------------------------------------------------- messages
 
 

@@ -39,7 +39,7 @@ async def agent(request: PageRequest) -> Response:
     return await request.render(
         "agent.html",
         agent=found,
-        tasks=await request.fetch(f"/agents/{name}/tasks"),
+        tasks=await request.fetch(f"/agents/{name}/tasks", status="running"),
         mail=await request.fetch("/mail", to=name, is_open="true", limit=_OPEN_MAIL),
         color=lambda health: _COLORS.get(health, "cancelled"),
         tasks_of=lambda agent_id: term("worker", agent_id),

@@ -34,13 +34,15 @@ _RESPONSE_BYTES = 64 * 1024
 class SendResult:
     """The `status` of a response, or an `error` code. Neither contains the URL.
 
-    `detail` is for the log of the operator only: it may name addresses.
+    `detail` is for the log of the operator only: it may name addresses. `body` is empty unless it was asked
+    for.
     """
 
     status: int | None = None
     error: str | None = None
     detail: str = ""
     retry_after_seconds: float | None = None
+    body: bytes = b""
 
     @property
     def is_success(self) -> bool:
@@ -193,13 +195,15 @@ class HttpSender:
     tls: ssl.SSLContext | None = None
     lookup: Resolve = resolve
 
-    async def post(self, to: Destination, headers: Mapping[str, str], body: bytes) -> SendResult:
+    async def post(
+        self, to: Destination, headers: Mapping[str, str], body: bytes, *, keeps_body: bool = False
+    ) -> SendResult:
         """Post JSON and return the result; network errors are results, not exceptions."""
         if to.is_tls and self.tls is None:
             self.tls = ssl.create_default_context()
         try:
             async with asyncio.timeout(self.timeout_seconds) as deadline:
-                return await self._post(to, headers, body, deadline)
+                return await self._post(to, headers, body, deadline, keeps_body=keeps_body)
         except _RefusedError as error:
             return SendResult(error=error.error, detail=str(error))
         except TimeoutError:
@@ -212,7 +216,13 @@ class HttpSender:
             return SendResult(error="bad_answer", detail=_detail(error))
 
     async def _post(
-        self, to: Destination, headers: Mapping[str, str], body: bytes, deadline: asyncio.Timeout
+        self,
+        to: Destination,
+        headers: Mapping[str, str],
+        body: bytes,
+        deadline: asyncio.Timeout,
+        *,
+        keeps_body: bool,
     ) -> SendResult:
         backend = _VettedBackend(self.policy, self.lookup)
         connection = httpcore2.AsyncHTTPConnection(
@@ -234,14 +244,16 @@ class HttpSender:
         )
         async with connection.stream("POST", url, headers=list(fields.items()), content=body) as response:
             deadline.reschedule(None)  # the status is known, however slowly the body comes
+            kept: list[bytes] = []
             if response.status > 599:
                 raise _RefusedError("bad_answer", f"the response has the status {response.status}")
             with contextlib.suppress(_RefusedError, OSError, httpcore2.ProtocolError):
                 async with asyncio.timeout(_BODY_SECONDS):
-                    async for _ in response.aiter_stream():
-                        pass  # it is not used; reading it spares its server an error
+                    async for part in response.aiter_stream():
+                        if keeps_body:  # reading it spares its server an error
+                            kept.append(part)
             error = None if 200 <= response.status < 300 else f"http_{response.status}"
-            return SendResult(response.status, error, "", _retry_after(response))
+            return SendResult(response.status, error, "", _retry_after(response), b"".join(kept))
 
 
 def _retry_after(response: httpcore2.Response) -> float | None:

@@ -17,7 +17,9 @@ class MailMethods(WaitMethods):
 
     if TYPE_CHECKING:
 
-        async def _send_mail(self, type: str, payload: Mapping[str, Any] | None, **options: Any) -> None: ...
+        async def _send_mail(
+            self, type: str, payload: Mapping[str, Any] | None, *, to: str, about: str | None, message_id: str
+        ) -> None: ...
 
     @async_only
     async def ask_agent(

@@ -19,11 +19,8 @@ from grns.api.route import PREFIX
 from grns.api.stream import EVENT_STREAM
 from grns.errors import ConflictError, RateLimitedError
 from grns.gateway import claims as agent_claims
-from grns.gateway import wakeups as agent_nudge
-from grns.model import wakeup_url
 from grns.postgres.database import Database, run
 from grns.postgres.statements import statement
-from grns.webhooks.http import HttpSender
 from grns.worker import registry as agent
 from grns.worker.claims import Claimant
 from tests.support import api as kit
@@ -128,34 +125,6 @@ async def test_event_streams_of_one_workspace_with_many_keys_leave_places_for_ot
                 statuses.append((await visitor.send(asked, stream=True)).status_code)
             small.context.stopping.set()
     assert statuses == [200, 200, 429, 200]
-
-
-def test_nudge_urls_of_one_workspace_leave_places_for_others(
-    shared: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """M5: the same for nudge URLs; one that is kept again by another key is counted once."""
-    monkeypatch.setattr(agent_nudge, "_MOST", 4)
-    nudges = agent_nudge.Wakeups(
-        database=shared,
-        hosts=wakeup_url.hosts("127.0.0.1:1"),
-        http=HttpSender(policy=wakeup_url.POLICY, timeout_seconds=1.0, agent="grns"),
-        emit=lambda _: None,
-    )
-
-    def keep(number: int, principal: Principal) -> None:
-        nudges.keep(
-            f"http://127.0.0.1:1/{number}",
-            workspace=principal.workspace or "",
-            agent_type="worker",
-            principal=principal,
-        )
-
-    for number in (0, 1, 1):
-        keep(number, of(OURS, number))
-    keep(1, of(OURS, 3))
-    with pytest.raises(RateLimitedError):
-        keep(2, of(OURS, 2))
-    keep(2, of(THEIRS))
 
 
 async def test_create_key_beyond_the_most_of_a_workspace_is_refused(

@@ -42,7 +42,7 @@ def test_a_host_that_was_named_is_allowed(url: str) -> None:
 def test_any_other_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         wakeup_url.check(url, ALLOWED)
-    assert refused.value.code == "bad_nudge_url"
+    assert refused.value.code == "bad_agent_url"
     assert "evil" not in str(refused.value)
 
 

@@ -12,7 +12,7 @@ _MOST_NAMED = 3
 
 
 def routed(seen: TaskSnapshot) -> Iterator[Cause]:
-    """Yield what is in the way of the agents that may run a queued task, if it is in the way of all of them."""
+    """Yield what is in the way of all agents that may run a queued task."""
     task, able = seen.task, [one for one in seen.agents if not one.missing]
     other = f"grns task edit {task.id} --any-worker"
     if task.target_agent is not None:

@@ -11,6 +11,8 @@ create table grns.agents (
     heartbeat_interval_seconds double precision not null default 10,
     stale_threshold_seconds    double precision not null default 100,
     metadata                   json,
+    agent_url                  text,                         -- where it is told that a task waits
+    coordinator_enabled        boolean not null default false,  -- a session is begun for it when a task waits and it is away
     created_at                 timestamptz not null default now(),
     updated_at                 timestamptz not null default now(),
     -- Its latest life, and what that has said of itself.
@@ -30,6 +32,10 @@ create table grns.agents (
     ordered_at                 timestamptz,
     ordered_by                 text,
     order_reason               text,
+    -- The latest nudge at its URL or session that was begun for it, and how many have failed in a row.
+    nudged_at                  timestamptz,
+    nudge_failures             integer not null default 0,
+    session_key                text,
     -- What the log knows: `note_presence.sql` compares.
     known_health               text not null default 'absent',
     known_agent_id             text,
@@ -40,6 +46,7 @@ create table grns.agents (
 -- A heartbeat changes no column that these indexes hold.
 create index agents_of_type on grns.agents (workspace, agent_type, name);
 create index agents_ordered on grns.agents (workspace, name) where ordered is not null;
+create index agents_called on grns.agents (workspace, agent_type, name) where agent_url is not null or coordinator_enabled;
 
 -- The health of an agent, by the age of its last heartbeat.
 create function grns.agent_health(agent grns.agents, clock timestamptz) returns text language sql immutable as $$
@@ -61,6 +68,59 @@ $$;
 -- Whether a heartbeat begins a new life of an agent.
 create function grns.begins_life(agent grns.agents, life text, clock timestamptz) returns boolean language sql immutable as $$
     select agent.agent_id is distinct from life or agent.stopped_at is not null or grns.agent_health(agent, clock) = 'dead'
+$$;
+
+-- The most urgent queued task that an agent may run; null: none waits. Routes of others are stepped over, one look for each.
+create function grns.work_for(agent grns.agents) returns text language sql stable cost 10000 as $$
+    with recursive step as (
+        (select t.route
+        from grns.tasks t
+        where t.workspace = agent.workspace and t.agent_type = agent.agent_type and t.queued_at is not null and t.route <> ''
+            and t.route >= 'c:'
+        order by t.route
+        limit 1)
+        union all
+        select n.route
+        from step s
+        cross join lateral (
+            select t.route
+            from grns.tasks t
+            where t.workspace = agent.workspace and t.agent_type = agent.agent_type and t.queued_at is not null and t.route <> ''
+                and t.route > s.route
+            order by t.route
+            limit 1
+        ) as n
+    ),
+    found as (
+        (select t.id, t.priority, t.queued_at
+        from grns.tasks t
+        where t.workspace = agent.workspace and t.agent_type = agent.agent_type and t.queued_at is not null and t.route = ''
+        order by t.priority, t.queued_at
+        limit 1)
+        union all
+        select f.*
+        from (
+            select grns.route_to(agent.name, null) as route
+            union all
+            select s.route from step s where grns.capabilities_of(s.route) <@ agent.capabilities
+        ) as r
+        cross join lateral (
+            select t.id, t.priority, t.queued_at
+            from grns.tasks t
+            where t.workspace = agent.workspace and t.agent_type = agent.agent_type and t.queued_at is not null and t.route <> ''
+                and t.route = r.route
+            order by t.priority, t.queued_at
+            limit 1
+        ) as f
+    )
+    select f.id
+    from found f
+    where not exists (
+        select from grns.pauses p
+        where p.workspace = agent.workspace and p.agent_type = agent.agent_type and p.task_type = '' and (p.until is null or p.until > now())
+    )
+    order by f.priority, f.queued_at
+    limit 1
 $$;
 
 -- Mail between agents: a row for each agent that a message is for. It is delivered again until it is acknowledged. An answer to
