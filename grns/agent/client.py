@@ -14,6 +14,7 @@ from typing import Any
 
 from grns.agent.heartbeat import LeaseRenewer
 from grns.agent.http import AgentHttp, own_name
+from grns.agent.steps import suspension_body
 from grns.agent.task import AgentTask
 from grns.errors import (
     ConflictError,
@@ -246,18 +247,7 @@ class AgentClient:
         Returns:
             `waiting`; `cancelled` if the task was cancelled meanwhile.
         """
-        said: dict[str, Any] = {"step": suspension.step, "seconds": suspension.seconds}
-        if suspension.question is not None:
-            asked = json.loads(suspension.question)
-            said["question"] = {name: asked[name] for name in ("kind", "title", "body", "evidence")}
-            said["question"]["to"] = asked["asked_of"]
-            if asked["kind"] == "question":
-                said["question"]["form"] = asked["form"]
-        elif suspension.signal == f"event {suspension.step}":
-            said["event"] = True
-        else:
-            said["signal"] = suspension.signal
-        return await self._end(task, "suspend", {k: v for k, v in said.items() if v is not None})
+        return await self._end(task, "suspend", suspension_body(suspension))
 
     async def release_task(self, task: AgentTask, reason: str = "released") -> str:
         """Give a task back. The attempt does not count.

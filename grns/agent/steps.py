@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from grns.model.json import Limits, dumps, loads_stored
-from grns.model.outcome import Claim
+from grns.model.outcome import Claim, Suspension
 from grns.worker.step import EventWait, RecordedStep
 
 if TYPE_CHECKING:
@@ -53,3 +54,19 @@ class HttpStepLog:
             said |= {"signal": name} if digest is None else {"digest": digest}
         answer = await self._http.post("/queue/signal", said)
         return None if answer["value"] is None else dumps(answer["value"], _VALUES)
+
+
+def suspension_body(suspension: Suspension) -> dict[str, Any]:
+    """Return what the API is told of a wait."""
+    said: dict[str, Any] = {"step": suspension.step, "seconds": suspension.seconds}
+    if suspension.question is not None:
+        asked = json.loads(suspension.question)
+        said["question"] = {name: asked[name] for name in ("kind", "title", "body", "evidence")}
+        said["question"]["to"] = asked["asked_of"]
+        if asked["kind"] == "question":
+            said["question"]["form"] = asked["form"]
+    elif suspension.signal == f"event {suspension.step}":
+        said["event"] = True
+    else:
+        said["signal"] = suspension.signal
+    return {name: value for name, value in said.items() if value is not None}

@@ -135,8 +135,8 @@ class RequestContext:
 _SCOPES: dict[object, Scope] = {}
 
 
-def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = False) -> Any:
-    """Return the dependency that requires a scope; `everywhere`: and a key of all workspaces.
+def requires(scope: Scope | None, *, everywhere: bool = False, may_be_first: bool = False) -> Any:
+    """Return the dependency that requires a scope (None: any); `everywhere`: and a key of all workspaces.
 
     With `may_be_first`, the bootstrap token is accepted, too.
     """
@@ -162,16 +162,18 @@ def requires(scope: Scope, *, everywhere: bool = False, may_be_first: bool = Fal
             )
         found = RequestContext(context, principal, chosen, request.headers.get("traceparent"))
         found.enter(chosen)
-        if not principal.may(scope, chosen):
+        if scope is not None and not principal.may(scope, chosen):
             raise PermissionDeniedError(f"the scope {scope} is needed")
         if everywhere and not found.is_everywhere:
             raise PermissionDeniedError("a key of all workspaces is needed")
         return found
 
-    _SCOPES[request_context] = scope
+    if scope is not None:
+        _SCOPES[request_context] = scope
     return Depends(request_context)
 
 
+KeyHolder = Annotated[RequestContext, requires(None)]
 Reader = Annotated[RequestContext, requires("read")]
 Submitter = Annotated[RequestContext, requires("submit")]
 Operator = Annotated[RequestContext, requires("operate")]

@@ -133,7 +133,8 @@ async def list_agent_tasks(
     request_context: Reader,
     name: AgentName,
     status: Annotated[
-        Literal["running", "queued"] | None, Query(description="Only those that it runs, or that wait for it.")
+        Literal["running", "queued"] | None,
+        Query(description="Only those that it runs, or that wait for it."),
     ] = None,
     limit: Limit = 50,
 ) -> Response:

@@ -36,6 +36,7 @@ from grns.api import (
     step,
     submit,
     task,
+    task_type,
     webhook,
     worker_step,
     workflow,
@@ -54,6 +55,7 @@ from grns.telemetry.service_signals import RequestFailed
 _NOUNS = (
     submit,
     task,
+    task_type,
     step,
     queue,
     agent,

@@ -12,9 +12,9 @@ from starlette.responses import Response
 from grns.access import keys as store
 from grns.access import workspaces
 from grns.access.keys import KeyInfo
-from grns.access.principals import BOOTSTRAP, MOST_POOLS, Scope
+from grns.access.principals import BOOTSTRAP, MOST_POOLS, SCOPES, Scope
 from grns.access.workspaces import Workspace
-from grns.api.access import Admin, AdminOfAll, FirstAdmin, Reader, RequestContext
+from grns.api.access import Admin, AdminOfAll, FirstAdmin, KeyHolder, Reader, RequestContext
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer, listed, name_in
 from grns.api.request import Body, strict_body
@@ -48,10 +48,30 @@ class CreateKeyRequest(Body):
     all_workspaces: Annotated[bool, Field(strict=True)] = False
 
 
+@dataclass(frozen=True, slots=True)
+class OwnKey:
+    """What the key of a request may do, and in which workspace the request is. Without `pools`: in all."""
+
+    key_id: str | None
+    workspace: str
+    all_workspaces: bool
+    scopes: list[Scope]
+    pools: list[str] | None
+
+
 class CreateWorkspaceRequest(Body):
     """A workspace to create."""
 
     workspace: Token
+
+
+@routes.get("/me", response_model=OwnKey)
+async def read_own_key(request_context: KeyHolder) -> Response:
+    """Return what the key of this request may do."""
+    who = request_context.principal
+    may = [scope for scope in SCOPES if who.may(scope, request_context.workspace)]
+    pools = None if who.pools is None else sorted(who.pools)
+    return Answer(OwnKey(who.key_id, request_context.workspace, request_context.is_everywhere, may, pools))
 
 
 @routes.post("/keys", response_model=NewKey, status_code=201)

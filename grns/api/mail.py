@@ -115,9 +115,12 @@ async def poll_mail(
 ) -> Response:
     """Return the messages that an agent has not acknowledged, oldest first. Wait if there is none."""
 
+    async with request_context.reading() as database:
+        await request_context.client(database).mail.check(name)
+
     async def look() -> Sequence[Mail]:  # who waits holds no connection
         async with request_context.reading() as database:
-            return await request_context.client(database).mail.poll(name, limit=body.limit)
+            return await request_context.client(database).mail.look(name, body.limit)
 
     context = request_context.context
     return Answer(

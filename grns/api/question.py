@@ -51,6 +51,9 @@ async def list_questions(
         str | None, Query(description="`open`, `answered`, `expired`, `ended`, or `all`.", max_length=20)
     ] = "open",
     asked_of: Annotated[str | None, Query(description="Only what asks this one.", max_length=100)] = None,
+    task_id: Annotated[
+        str | None, Query(pattern="^[A-Za-z0-9_-]{1,64}$", description="Only what this task asks.")
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
@@ -58,7 +61,11 @@ async def list_questions(
     async with request_context.reading() as database:
         return answer(
             await request_context.client(database).questions.list(
-                state=None if state == "all" else state, asked_of=asked_of, limit=limit, after=cursor
+                state=None if state == "all" else state,
+                asked_of=asked_of,
+                task_id=task_id,
+                limit=limit,
+                after=cursor,
             )
         )
 

@@ -13,7 +13,7 @@ from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
-from grns.worker.declared import put_declared, put_declared_limits
+from grns.worker.declared import publish_task_types, put_declared, put_declared_limits
 from grns.worker.executor import Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
@@ -181,6 +181,12 @@ class _WorkerFactory:
             workspace=self.claimant.workspace,
             actor=self.claimant.agent_id,
             limits=self.settings.payload_limits,
+        )
+        await publish_task_types(
+            self.database,
+            self.pool.handlers.values(),
+            workspace=self.claimant.workspace,
+            agent_type=self.claimant.agent_type,
         )
 
     def order_watch(self, worker: Worker) -> OrderWatch:

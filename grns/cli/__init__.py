@@ -105,7 +105,7 @@ root = LazyGroup(
             LazyCommand("daemon", "Run one daemon: relay, reaper, scheduler, api, …", ":daemon_group"),
             LazyCommand("worker", "Start a worker; list and show workers.", ":worker_group"),
             LazyCommand("agent", "Register, list, show and terminate agents.", "agent:agent"),
-            LazyCommand("mail", "Send mail to agents; read and acknowledge theirs.", "mail:mail"),
+            LazyCommand("mcp", "Serve tools of the API to a program that speaks MCP.", "mcp:mcp"),
         ],
         "Administer": [
             LazyCommand("admin", "Set up PostgreSQL and NATS; manage keys and workspaces.", ":admin_group"),

@@ -9,6 +9,7 @@ import click
 
 from grns.cli import failure, option
 from grns.cli.group import Group
+from grns.cli.mail import mail
 from grns.cli.output import Cell, Column, Output, output_option, text
 from grns.cli.session import CliSession, paged, with_session
 from grns.model.agent import HEALTHS, Agent
@@ -72,7 +73,10 @@ _TASKS = (
 
 @click.group(cls=Group)
 def agent() -> None:
-    """Register agents, see whether they are there, and end them."""
+    """Register agents, see whether they are there, send them mail, and end them."""
+
+
+agent.add_command(mail)
 
 
 @agent.command("list", examples=["grns agent list", "grns agent list --health stale --pool coder"])

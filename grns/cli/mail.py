@@ -1,4 +1,4 @@
-"""`grns mail …`."""
+"""`grns agent mail …`."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def mail() -> None:
 
 @mail.command(
     examples=[
-        "grns mail send restart --to coder-1",
-        """grns mail send review_request --to reviewer --about TASK_ID --payload '{"branch": "fix-1"}'""",
+        "grns agent mail send restart --to coder-1",
+        """grns agent mail send review_request --to reviewer --about fix-1 --payload '{"branch": "fix-1"}'""",
     ]
 )
 @click.argument("type_", metavar="TYPE")
@@ -86,7 +86,7 @@ async def _send(session: CliSession, out: Output, type_: str, payload: Any, fiel
     out.record({"message_id": str(sent)}, lambda: text(str(sent)))
 
 
-@mail.command(examples=["grns mail read coder-1", "grns mail read coder-1 --wait 30s -o json"])
+@mail.command(examples=["grns agent mail read coder-1", "grns agent mail read coder-1 --wait 30s -o json"])
 @_AGENT
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many.")
 @click.option(
@@ -101,7 +101,7 @@ async def read(session: CliSession, out: Output, agent: str, limit: int, wait: f
     out.rows(found, _COLUMNS, nothing="no mail", now=await session.now())
 
 
-@mail.command(examples=["grns mail ack coder-1 MESSAGE_ID", "grns mail ack coder-1 --up-to 815"])
+@mail.command(examples=["grns agent mail ack coder-1 MESSAGE_ID", "grns agent mail ack coder-1 --up-to 815"])
 @_AGENT
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=click.UUID)
 @click.option(
@@ -117,7 +117,9 @@ async def ack(session: CliSession, out: Output, agent: str, ids: Sequence[UUID],
     out.record({"acked": acked}, lambda: text(f"{acked} acknowledged"))
 
 
-@mail.command("list", examples=["grns mail list --to coder-1", "grns mail list --about TASK_ID -o json"])
+@mail.command(
+    "list", examples=["grns agent mail list --to coder-1", "grns agent mail list --about TASK_ID -o json"]
+)
 @click.option("--to", metavar="AGENT", type=option.Token("to"), help="Only those to this agent.")
 @click.option("--about", metavar="ID", help="Only those of this conversation.")
 @click.option("--open", "is_open", is_flag=True, help="Only those that are not acknowledged.")

@@ -117,12 +117,9 @@ def task() -> None:
     help="How long an attempt is expected to take: 30, 5m, 2h, 1d.",
 )
 @click.option(
-    "--agent",
-    "target_agent",
-    metavar="NAME",
-    type=option.Token("agent", code=_BAD),
+    "--agent", "target_agent", metavar="NAME", type=option.Token("agent", code=_BAD),
     help="The only agent that may run it.",
-)
+)  # fmt: skip
 @click.option(
     "--requires",
     "required_capabilities",

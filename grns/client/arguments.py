@@ -99,6 +99,20 @@ def submission_of(
         said["needs"] = needs_of(said["needs"])
     if isinstance(task, Handler) and not said.get("needs"):
         said.setdefault("unique", task.unique)
+    _rename(said)
+    said.setdefault("workspace", workspace)
+    for name, value in (("trace_id", trace_id), ("causation_id", causation_id)):
+        if value is not None and said.get(name) is None:
+            said[name] = value
+    try:
+        return submission(**said)
+    except InvalidInputError as error:
+        name, _, why = str(error).partition(": ")
+        raise InvalidInputError(error.code, f"{WIRE.get(name, name)}: {why}") from error
+
+
+def _rename(said: dict[str, Any]) -> None:
+    """Give arguments the names and the units of the wire."""
     if "delay" in said:
         seconds = seconds_of(said.pop("delay"))
         said["delay_seconds"] = None if seconds is None else float(seconds)
@@ -107,16 +121,6 @@ def submission_of(
         said["estimated_duration_minutes"] = estimate if seconds is None else seconds / 60
     for name in said.keys() & _RENAMED.keys():
         said[_RENAMED[name]] = said.pop(name)
-    said.setdefault("workspace", workspace)
-    if said.get("trace_id") is None and trace_id is not None:
-        said["trace_id"] = trace_id
-    if said.get("causation_id") is None and causation_id is not None:
-        said["causation_id"] = causation_id
-    try:
-        return submission(**said)
-    except InvalidInputError as error:
-        name, _, why = str(error).partition(": ")
-        raise InvalidInputError(error.code, f"{WIRE.get(name, name)}: {why}") from error
 
 
 def _instead(name: str) -> str:

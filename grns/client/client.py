@@ -35,10 +35,8 @@ from grns.nats import JetStream
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
 from grns.tasks import read
-from grns.tasks.agents import Agents
 from grns.tasks.announce import announce
 from grns.tasks.cancel import cancel
-from grns.tasks.mail import Mailbox
 from grns.tasks.output import OutputHub
 from grns.tasks.questions import Questions
 from grns.tasks.redrive import redrive
@@ -99,16 +97,6 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
     def limits(self) -> TaskLimits:
         """How many tasks run at once, and how many begin in a time: create, list, pause and delete limits."""
         return TaskLimits(self._database, self._workspace, self._actor or "client")
-
-    @property
-    def agents(self) -> Agents:
-        """Agents by name: register and list them, and tell them to end."""
-        return Agents(self._database, self._workspace, self._actor)
-
-    @property
-    def mail(self) -> Mailbox:
-        """Mail between agents: send, poll and acknowledge it."""
-        return Mailbox(self._database, self._transport, self._workspace, self._actor)
 
     @property
     def questions(self) -> Questions:

@@ -13,7 +13,8 @@ from grns.access.keys import recognise
 from grns.access.limiter import WorkspaceLimiter
 from grns.access.principals import Principal
 from grns.errors import ConflictError, GrnsError, RateLimitedError
-from grns.gateway.long_poll import LongPollQueue, PendingClaim, PollIntervals
+from grns.gateway.long_poll import LongPollQueue, PollIntervals
+from grns.gateway.pending_claim import PendingClaim
 from grns.gateway.registry import WorkerRegistry
 from grns.gateway.wakeups import Wakeups
 from grns.model.claim_token import ClaimToken

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grns.errors import GrnsError
+from grns.gateway.pending_claim import PendingClaim
 from grns.model import subjects
 from grns.model.outcome import Claim, Unclaimed
 from grns.nats import JetStream
@@ -23,7 +24,7 @@ from grns.postgres.database import Database
 from grns.runtime.service import PeriodicLoop
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import TaskCrashed, TaskNotClaimed
-from grns.worker.claims import Claimant, Claims
+from grns.worker.claims import Claimant
 from grns.worker.command import ExecuteCommand
 from grns.worker.executor import Claimer
 from grns.worker.pause_watch import PauseWatch
@@ -43,43 +44,6 @@ class PollIntervals:
     after_seconds: float
     longest_pause_seconds: float
     busy_age_seconds: float
-
-
-class PendingClaim:
-    """An agent that waits: who it is, and what claims in its name."""
-
-    def __init__(self, claimant: Claimant, claims: Claims, claimer: Claimer) -> None:
-        self.claimant = claimant
-        self.claims = claims
-        self.claimer = claimer
-        self.given: asyncio.Future[Claim] = asyncio.get_running_loop().create_future()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._is_leaving = False
-
-    @property
-    def is_free(self) -> bool:
-        """Say whether it waits on, and nothing is being claimed for it."""
-        return self._idle.is_set() and not self.given.done() and not self._is_leaving
-
-    def serves(self, task_type: str | None) -> bool:
-        """Say whether it takes tasks of this type; None is any."""
-        return task_type is None or task_type in self.claimant.handled
-
-    def hold(self) -> None:
-        """Keep others from claiming for it."""
-        self._idle.clear()
-
-    def let_go(self, claim: Claim | None = None) -> None:
-        """Give it what was claimed, or have it wait on."""
-        if claim is not None:
-            self.given.set_result(claim)
-        self._idle.set()
-
-    async def end(self) -> None:
-        """Have nothing more claimed for it; returns once nothing is."""
-        self._is_leaving = True
-        await self._idle.wait()
 
 
 @dataclass(slots=True)
@@ -351,7 +315,7 @@ class LongPollQueue:
     async def claim_next(self, count: int, *, older_than_seconds: float | None) -> list[Claim]:
         """Claim what is queued, for those who wait: where one finds nothing, none like it looks.
 
-        Agents may find what nobody else does; with `older_than_seconds` None only they look.
+        Agents may find what others do not; with `older_than_seconds` None only they look.
         """
         chosen: list[PendingClaim] = []
         while len(chosen) < count and (pending := self._choose()) is not None:

@@ -1,8 +1,9 @@
 """Wakeups: agents that do not wait here are told that a task waits for them.
 
-At a URL of theirs, or by a session that is begun for them at the spawn URL. A wakeup is only a hint, which may get
-lost, and nothing depends on it: no task is handed over with it, and agents look for themselves when they start and
-now and then. Postgres knows who is to be told, so it does not matter which process tells, or which one has ended.
+At a URL of theirs, or by a session that is begun for them at the spawn URL. A wakeup is only a hint, which
+may be lost, and nothing depends on it: no task is handed over with it, and agents look for themselves when
+they start and now and then. Postgres knows who is to be told, so it does not matter which process tells, or
+which one has ended.
 """
 
 from __future__ import annotations
@@ -117,9 +118,7 @@ class Wakeups:
 
     async def _begin_session(self, agent: Row, spawn: SpawnTarget) -> str | None:
         """Ask for a session of an agent, and keep its key; return what went wrong."""
-        answer = await self._http.post(
-            spawn.url, spawn.headers, dumps(_order_of(agent), _LARGE).encode(), keeps_body=True
-        )
+        answer = await self._http.post(spawn.url, spawn.headers, dumps(_order_of(agent), _LARGE).encode())
         if answer.error is not None:
             return answer.error
         key = _session_key(answer)

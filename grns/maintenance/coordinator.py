@@ -1,6 +1,7 @@
 """What one would ask a coordinator: whether it is there, what it sees, and that it looks now.
 
-grns has no single coordinator: reaper, retry scheduler and relay are daemons of their own, and any of them may run twice.
+grns has no single coordinator: reaper, retry scheduler and relay are daemons of their own, and each may run
+twice.
 """
 
 from __future__ import annotations
@@ -19,14 +20,20 @@ from grns.postgres.database import Database, Session
 Level = Literal["INFO", "WARN", "ERROR"]
 
 _BATCH = 200
-_ERRORS = ("evt.task.dead", "evt.task.failed", "evt.agent.*.dead", "evt.workflow.failed", "evt.schedule.missed")
+_ERRORS = (
+    "evt.task.dead",
+    "evt.task.failed",
+    "evt.agent.*.dead",
+    "evt.workflow.failed",
+    "evt.schedule.missed",
+)
 _WARNINGS = (
     "evt.task.lease_expired", "evt.task.retry_scheduled", "evt.attempt.overdue", "evt.agent.*.stale",
     "evt.workflow.threshold",
 )  # fmt: skip
 _REST = (
-    "evt.task.released", "evt.task.snoozed", "evt.agent.*.started", "evt.agent.*.stopped", "evt.agent.*.recovered",
-    "evt.agent.*.spawned",
+    "evt.task.released", "evt.task.snoozed", "evt.agent.*.started", "evt.agent.*.stopped",
+    "evt.agent.*.recovered", "evt.agent.*.spawned",
 )  # fmt: skip
 KINDS: dict[Level, Sequence[str]] = {
     "ERROR": _ERRORS,

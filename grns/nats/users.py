@@ -19,7 +19,8 @@ _NUDGE_TASKS = subjects.task_nudge("*", "*")
 _NUDGE_ROUTED = subjects.routed_nudge("*", "*")
 _NUDGE_MAIL = subjects.mail_nudge("*", "*")
 _NUDGES = (
-    subjects.RELAY_NUDGE, subjects.FOLLOW_NUDGE, subjects.ENDS_NUDGE, _NUDGE_LEASES, _NUDGE_TASKS, _NUDGE_MAIL,
+    subjects.RELAY_NUDGE, subjects.FOLLOW_NUDGE, subjects.ENDS_NUDGE, _NUDGE_LEASES, _NUDGE_TASKS,
+    _NUDGE_MAIL,
 )  # fmt: skip
 # The durables of the request desk.
 _DESK = tuple(
@@ -163,7 +164,7 @@ def _workers(
     prefix = settings.nats_prefix
     told = (prefix + _NUDGE_LEASES, prefix + subjects.ENDS_NUDGE, prefix + _NUDGE_MAIL)
     if not pools:
-        heard = (*told, prefix + _NUDGE_TASKS, prefix + _NUDGE_ROUTED)
+        heard: tuple[str, ...] = (*told, prefix + _NUDGE_TASKS, prefix + _NUDGE_ROUTED)
         rights = (*nudges, f"{prefix}{subjects.OUTPUT}.>", *_durables(commands, ("*",)))
         yield User("worker", "workers of any pool", rights, heard)
     for pool in pools:

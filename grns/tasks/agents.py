@@ -32,7 +32,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 MOST_AGENTS = 10_000
 """Agents of a workspace at most: clients may invent names."""
 MOST_WOKEN = 1000
-"""Agents of a workspace at most that have a URL or for which sessions are begun: each look is at all of them."""
+"""Agents of a workspace at most that are woken: each look is at all of them."""
 _MOST_TASKS = 1000
 _METADATA = Limits(document_bytes=16 * 1024)
 
@@ -72,8 +72,8 @@ class Agents:
             )  # fmt: skip
             if not rows:
                 raise RateLimitedError(
-                    f"workspace {self._workspace} has {MOST_AGENTS:,} agents, or {MOST_WOKEN:,} that are woken:"
-                    " delete some"
+                    f"workspace {self._workspace} has {MOST_AGENTS:,} agents, or {MOST_WOKEN:,} that are"
+                    " woken: delete some"
                 )
             event = "registered" if rows[0]["created"] else "changed"
             await self._note(connection, name, said.agent_type, event)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from grns.errors import InvalidInputError, UnavailableError
+from grns.errors import InvalidInputError, NotFoundError, UnavailableError
 from grns.model import subjects
 from grns.model.duration import seconds_named
 from grns.model.json import Limits, dumps, loads_stored
@@ -106,7 +106,8 @@ class Mailbox:
         new = message_id or uuid4()
         await self._database.run(
             "send_mail", type, dumps(dict(payload or {}), _PAYLOAD), to, pool, self._workspace, sender,
-            about, reply_to, new, seconds_named("expires", expires, code="bad_message"), self._actor, *attempt,
+            about, reply_to, new, seconds_named("expires", expires, code="bad_message"), self._actor,
+            *attempt,
         )  # fmt: skip
         await self._transport.nudge(subjects.RELAY_NUDGE)
         await self._transport.nudge(subjects.mail_nudge(self._workspace, to))
@@ -122,11 +123,15 @@ class Mailbox:
             agent: name of the agent.
             limit: 1 to 1,000.
             wait: how long to wait for a message if there is none, in seconds.
+
+        Raises:
+            NotFoundError: there is no such agent.
         """
         if not 1 <= limit <= 1000:
             raise InvalidInputError("bad_limit", "limit is 1 to 1,000")
+        await self.check(agent)
         return await look_until(
-            lambda: self._poll(agent, limit), self._transport, self._workspace, agent, wait=wait
+            lambda: self.look(agent, limit), self._transport, self._workspace, agent, wait=wait
         )
 
     async def ack(self, agent: str, messages: Mail | UUID | int | Sequence[Mail | UUID]) -> int:
@@ -136,7 +141,11 @@ class Mailbox:
             agent: name of the agent.
             messages: a message or its id, several of them, or a number (`seq`): all up to it that were
                 handed out.
+
+        Raises:
+            NotFoundError: there is no such agent.
         """
+        await self.check(agent)
         if isinstance(messages, int):
             upto, ids = messages, builtins.list[UUID]()
         else:
@@ -145,6 +154,11 @@ class Mailbox:
         (row,) = await self._database.run("ack_mail", self._workspace, agent, upto, ids)
         acked: int = row["acked"]
         return acked
+
+    async def check(self, agent: str) -> None:
+        """Raise NotFoundError if there is no such agent."""
+        if not await self._database.run("has_agent", self._workspace, agent):
+            raise NotFoundError(f"there is no agent {agent[:64]} in workspace {self._workspace}")
 
     async def list(
         self,
@@ -170,7 +184,8 @@ class Mailbox:
         rows = await self._database.run("list_mail", self._workspace, about, to, last, limit + 1, is_open)
         return page_of([_read(row) for row in rows], limit, lambda mail: cursor(str(mail.seq)))
 
-    async def _poll(self, agent: str, limit: int) -> Sequence[Mail]:
+    async def look(self, agent: str, limit: int) -> Sequence[Mail]:
+        """Return what `poll` does, without waiting."""
         return [_read(row) for row in await self._database.run("poll_mail", self._workspace, agent, limit)]
 
 

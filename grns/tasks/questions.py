@@ -56,6 +56,7 @@ class Questions:
         *,
         state: str | None = "open",
         asked_of: str | None = None,
+        task_id: str | None = None,
         limit: int = 50,
         after: str | None = None,
     ) -> Page[QuestionSummary]:
@@ -64,6 +65,7 @@ class Questions:
         Args:
             state: `open`, `answered`, `expired` or `ended` (its task has); None for all.
             asked_of: only what asks this one, such as `role:finance`.
+            task_id: only what this task asks.
             limit: 1 to 1,000.
             after: `next_cursor` of the page before.
 
@@ -79,7 +81,7 @@ class Questions:
         if not 1 <= limit <= 1000:
             raise InvalidInputError("bad_limit", "limit is 1 to 1,000")
         before, last = (_LAST, UUID(int=2**128 - 1)) if after is None else _place(after)
-        fields = (asked_of, before, last, limit + 1)
+        fields = (asked_of, before, last, limit + 1, task_id)
         if state == "open":
             rows = await self._database.run("list_open_questions", self._workspace, *fields)
         else:

@@ -1,4 +1,4 @@
-"""Agents: the list with their health, one agent with its tasks, its mail and what it is told, and all mail."""
+"""Agents: their list, one with its tasks, its mail and what it is told, and all mail."""
 
 from __future__ import annotations
 

@@ -20,6 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from grns.api.app import ROUTES, bare, make_api
 from grns.api.context import ApiContext
+from grns.api.in_process import ApiClient, ApiProblemError
+from grns.api.mcp.lazy import MCP_PATH, LazyMcp
 from grns.api.route import OPERATION, PREFIX
 from grns.errors import GrnsError, NotFoundError, UnavailableError
 from grns.model import problem
@@ -45,7 +47,6 @@ from grns.web import (
     webhook,
     workflow,
 )
-from grns.web.api_client import ApiClient, ApiProblemError
 from grns.web.authentication import Authenticator, Sessions, check_csrf, is_same_site
 from grns.web.form import read_form
 from grns.web.page_request import DisplayClock, Handler, PageRequest, WebContext, WebPage, page_url
@@ -89,9 +90,13 @@ def make_site(context: ApiContext, *, secret: str | None = None) -> ASGIApp:
         secret: Signs sessions. Without it, sessions end with this process.
     """
     api, web = make_api(context), make_web(context, secret=secret)
+    mcp = LazyMcp(api, context.stopping)
 
     async def site(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
+        if path == MCP_PATH:
+            await mcp(scope, receive, send)
+            return
         is_api = path in _PROBES or path == "/api" or path.startswith("/api/")
         await (api if is_api else web)(scope, receive, send)
 

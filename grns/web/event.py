@@ -7,8 +7,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from grns.api.in_process import ApiProblemError
 from grns.model.events import PAYLOADS
-from grns.web.api_client import ApiProblemError
 from grns.web.formatting import DisplayPreferences
 from grns.web.page_request import PageRequest, WebPages
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from grns.api.in_process import ApiProblemError
 from grns.errors import InvalidInputError
-from grns.web.api_client import ApiProblemError
 from grns.web.filters import term
 from grns.web.page_request import PageRequest, WebPages
 

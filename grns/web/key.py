@@ -7,9 +7,9 @@ from typing import Any
 from starlette.responses import Response
 
 from grns.access.principals import SCOPES
+from grns.api.in_process import ApiProblemError
 from grns.errors import InvalidInputError
 from grns.model import duration
-from grns.web.api_client import ApiProblemError
 from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from starlette.responses import Response
 
+from grns.api.in_process import ApiProblemError
 from grns.errors import InvalidInputError, NotFoundError
-from grns.web.api_client import ApiProblemError
 from grns.web.page_request import PageRequest, WebPages
 
 pages = WebPages()

@@ -15,12 +15,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from grns.access.principals import Scope
 from grns.api.context import ApiContext
+from grns.api.in_process import ApiClient, ApiProblemError, ApiResponse
 from grns.dead_letters import listing
 from grns.errors import GrnsError, InvalidInputError, NotFoundError, PermissionDeniedError
 from grns.model import problem
 from grns.model.problem import Problem
 from grns.postgres.database import Database
-from grns.web.api_client import ApiClient, ApiProblemError, ApiResponse
 from grns.web.authentication import Authenticator, CurrentUser
 from grns.web.charts import AttemptDurationsCache
 from grns.web.form import Form

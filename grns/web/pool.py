@@ -7,9 +7,9 @@ from typing import Any
 
 from starlette.responses import Response
 
+from grns.api.in_process import ApiProblemError
 from grns.errors import InvalidInputError, NotFoundError
 from grns.web import alarms
-from grns.web.api_client import ApiProblemError
 from grns.web.filters import term
 from grns.web.form import Form
 from grns.web.page_request import PageRequest, WebPages

@@ -8,11 +8,11 @@ from typing import Any
 
 from starlette.responses import Response
 
+from grns.api.in_process import ApiProblemError
 from grns.errors import InvalidInputError
 from grns.model import duration
 from grns.model.envelope import SCHEMA_VERSION
 from grns.model.task import REDRIVABLE, TERMINAL, TaskStatus
-from grns.web.api_client import ApiProblemError
 from grns.web.event import EventStreamResponse
 from grns.web.filters import term
 from grns.web.formatting import instant

@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import HTMLResponse, Response
 
+from grns.api.in_process import ApiProblemError
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.filter import MOST_VALUES
@@ -15,7 +16,6 @@ from grns.model.filter_kinds import TERMS
 from grns.model.task import TaskStatus
 from grns.operations.model import Action
 from grns.operations.model import request as operation_request
-from grns.web.api_client import ApiProblemError
 from grns.web.filters import join, split_status, term
 from grns.web.page_request import PageRequest, WebPages
 from grns.web.templating import render

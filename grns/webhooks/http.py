@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpcore2
@@ -34,15 +34,15 @@ _RESPONSE_BYTES = 64 * 1024
 class SendResult:
     """The `status` of a response, or an `error` code. Neither contains the URL.
 
-    `detail` is for the log of the operator only: it may name addresses. `body` is empty unless it was asked
-    for.
+    `detail` is for the log of the operator only: it may name addresses. `body` is empty if it did not come
+    whole.
     """
 
     status: int | None = None
     error: str | None = None
     detail: str = ""
     retry_after_seconds: float | None = None
-    body: bytes = b""
+    body: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def is_success(self) -> bool:
@@ -195,15 +195,13 @@ class HttpSender:
     tls: ssl.SSLContext | None = None
     lookup: Resolve = resolve
 
-    async def post(
-        self, to: Destination, headers: Mapping[str, str], body: bytes, *, keeps_body: bool = False
-    ) -> SendResult:
+    async def post(self, to: Destination, headers: Mapping[str, str], body: bytes) -> SendResult:
         """Post JSON and return the result; network errors are results, not exceptions."""
         if to.is_tls and self.tls is None:
             self.tls = ssl.create_default_context()
         try:
             async with asyncio.timeout(self.timeout_seconds) as deadline:
-                return await self._post(to, headers, body, deadline, keeps_body=keeps_body)
+                return await self._post(to, headers, body, deadline)
         except _RefusedError as error:
             return SendResult(error=error.error, detail=str(error))
         except TimeoutError:
@@ -216,13 +214,7 @@ class HttpSender:
             return SendResult(error="bad_answer", detail=_detail(error))
 
     async def _post(
-        self,
-        to: Destination,
-        headers: Mapping[str, str],
-        body: bytes,
-        deadline: asyncio.Timeout,
-        *,
-        keeps_body: bool,
+        self, to: Destination, headers: Mapping[str, str], body: bytes, deadline: asyncio.Timeout
     ) -> SendResult:
         backend = _VettedBackend(self.policy, self.lookup)
         connection = httpcore2.AsyncHTTPConnection(
@@ -244,16 +236,14 @@ class HttpSender:
         )
         async with connection.stream("POST", url, headers=list(fields.items()), content=body) as response:
             deadline.reschedule(None)  # the status is known, however slowly the body comes
-            kept: list[bytes] = []
             if response.status > 599:
                 raise _RefusedError("bad_answer", f"the response has the status {response.status}")
+            kept = b""
             with contextlib.suppress(_RefusedError, OSError, httpcore2.ProtocolError):
-                async with asyncio.timeout(_BODY_SECONDS):
-                    async for part in response.aiter_stream():
-                        if keeps_body:  # reading it spares its server an error
-                            kept.append(part)
+                async with asyncio.timeout(_BODY_SECONDS):  # reading it spares its server an error
+                    kept = b"".join([part async for part in response.aiter_stream()])
             error = None if 200 <= response.status < 300 else f"http_{response.status}"
-            return SendResult(response.status, error, "", _retry_after(response), b"".join(kept))
+            return SendResult(response.status, error, "", _retry_after(response), kept)
 
 
 def _retry_after(response: httpcore2.Response) -> float | None:

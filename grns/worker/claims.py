@@ -198,7 +198,7 @@ class Claims:
             return () if self._is_closed else await run(connection, name, *arguments)
 
     async def _run_counted(self, name: str, *arguments: object) -> Sequence[Row]:
-        """Run it unless the agent has as many tasks as it may have; claims of one agent wait for one another."""
+        """Run it if the agent may have more tasks; claims of one agent wait for one another."""
         who = (self._claimant.workspace, self._claimant.agent)
         async with self._database.transaction() as connection:
             held = await run(connection, "hold_agent", *who)

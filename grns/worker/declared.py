@@ -1,7 +1,8 @@
-"""Schedules and limits that a pool declares beside its handlers."""
+"""Schedules, limits and published task types that a pool declares beside its handlers."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,12 +11,14 @@ from typing import Any
 from grns.errors import InvalidInputError
 from grns.limits import service as limits_service
 from grns.limits.model import LimitSpec, limit_spec
-from grns.model.json import Limits
+from grns.model.json import Limits, dumps
 from grns.postgres.database import Database
 from grns.schedules import service
 from grns.schedules.model import ScheduleSpec, schedule_spec
 from grns.schedules.ticks import Rhythm
 from grns.worker.handler import Handler
+
+_SCHEMA = Limits(document_bytes=64 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +104,15 @@ async def put_declared_limits(
     """Put limits in place. One that is paused stays so, and one that is no longer declared stays."""
     for spec in limit_specs(declared):
         await limits_service.put(database, spec, workspace=workspace, actor=actor)
+
+
+async def publish_task_types(
+    database: Database, handlers: Iterable[Handler[Any, Any]], *, workspace: str, agent_type: str
+) -> None:
+    """Publish the task types of a pool that are to be, and no others of it."""
+    published = sorted((one for one in handlers if one.is_published), key=lambda one: one.task_type)
+    schemas = [dumps(one.call_signature.payload_schema(), _SCHEMA) for one in published]
+    await database.run(
+        "publish_task_types", workspace, agent_type, [one.task_type for one in published],
+        [inspect.getdoc(one.function) for one in published], schemas,
+    )  # fmt: skip

@@ -75,6 +75,7 @@ class HandlerSettings:
     retryable: Errors | None = None
     unique: Unique | None = None
     stall_seconds: float | None = None
+    is_published: bool = False
 
     def over(self, outer: HandlerSettings) -> HandlerSettings:
         """Return these settings, completed by those of a pool around."""
@@ -86,6 +87,7 @@ class HandlerSettings:
             outer.retryable if self.retryable is None else self.retryable,
             self.unique,
             self.stall_seconds,
+            self.is_published,
         )
 
 
@@ -98,6 +100,7 @@ def checked_settings(
     retryable: Errors | None = None,
     unique: Unique | None = None,
     stall_timeout: float | timedelta | None = None,
+    publish: bool = False,
     **unknown: Any,
 ) -> HandlerSettings:
     """Return settings. Raises InvalidInputError (`bad_handler`) that names the wrong one."""
@@ -122,6 +125,7 @@ def checked_settings(
         None if retryable is None else _checked_errors("retryable", retryable),
         unique,
         _checked_stall(stall_timeout),
+        publish is True,
     )
 
 
@@ -168,6 +172,7 @@ class Handler(Generic[PayloadT, ResultT]):
         self.unique = settings.unique
         if self.unique is not None and (field := self.call_signature.lacks(self.unique.key)) is not None:
             raise InvalidInputError("bad_handler", f"unique: the payload of {task_type} has no field {field}")
+        self.is_published = settings.is_published
         self._settings = settings
         self.settle()
 

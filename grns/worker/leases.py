@@ -247,7 +247,7 @@ class Lease:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing may begin in it any more, by its own clock, too: the process may have been frozen."""
+        """Whether nothing may begin in it any more, by the clock, too: the process may have been frozen."""
         return self.ended is not None or time.monotonic() >= self.expires_at
 
     def end(self, reason: str) -> None:

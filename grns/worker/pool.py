@@ -181,6 +181,7 @@ class Pool:
             stall_timeout: for how long an attempt may report no progress, keep no checkpoint and record no
                 step, in seconds or as a `timedelta`, 5 seconds at least. Then it is ended, and the task is
                 queued again, one priority higher. Defaults to no limit.
+            publish: clients of MCP get the task type as a tool, with the docstring as its description.
 
         Returns:
             The handler, which can be called as the function.

@@ -70,6 +70,7 @@ class Registration:
         retryable: Errors | None = None,
         unique: Unique | None = None,
         stall_timeout: float | timedelta | None = None,
+        publish: bool = False,
     ) -> Registration: ...
 
     def __call__(self, function: Any = None, /, **options: Any) -> Any:

@@ -95,6 +95,15 @@ class Signature:
                 " secret into the payload, and read its value in the handler",
             )
 
+    def payload_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the payload; that of any object if there is none."""
+        if self.payload is None:
+            return {"type": "object"}
+        try:
+            return self.payload.json_schema(by_alias=True)
+        except PydanticUserError:
+            return {"type": "object"}
+
     def payload_fields(self) -> set[str] | None:
         """Return the names of the payload's fields in JSON; None if it may have any."""
         if self.payload is None:

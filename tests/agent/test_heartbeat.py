@@ -39,7 +39,7 @@ def test_renewal_without_an_answer_does_not_delay_the_others() -> None:
         if token.startswith("silent"):
             time.sleep(seconds)
             raise UnavailableError("no answer")
-        return {"cancel_requested": False, "agent_order": "drain"}
+        return {"cancel_requested": False, "order": "drain"}
 
     renewer = LeaseRenewer(renew, on_end=ended.set)
     tasks = [Task(token) for token in ("silent-1", "silent-2", "silent-3", "answered")]

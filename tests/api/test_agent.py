@@ -107,7 +107,7 @@ async def test_a_task_is_claimed_renewed_and_completed(local: httpx2.AsyncClient
     assert row["lease_until"] - row["started_at"] == timedelta(seconds=30)
     await lapse(door.database, made.id)  # nobody has taken it back yet
     renewed = good(await told(local, "renew", handed["token"]))
-    assert renewed == {"lease_seconds": 30.0, "cancel_requested": False, "is_overdue": False}
+    assert renewed == {"lease_seconds": 30.0, "cancel_requested": False, "is_overdue": False, "order": None}
     assert (await row_of(door.database, made.id))["lease_until"] > row["lease_until"] - timedelta(seconds=1)
     done = good(await told(local, "complete", handed["token"], result={"text": "é", "n": 2**53 + 1}))
     assert done == {"status": "succeeded"}
@@ -249,6 +249,7 @@ async def test_what_is_reported_is_read_and_in_the_history_of_the_task(
         "lease_seconds": handed["lease_seconds"],
         "cancel_requested": False,
         "is_overdue": False,
+        "order": None,
     }
     found = good(await local.get(f"{PREFIX}/tasks/{task_id}"))
     assert said.items() <= found.items()

@@ -16,8 +16,10 @@ from tests.support.api import THEIRS, Door, good
 from tests.support.store import fetch
 
 BY_NAME = {route.name: route for route in ROUTES}
-# A claim is in the log by its agent, and what came of it; a renewal moves nothing.
+# A claim is in the log by its agent, and what came of it; a renewal moves nothing; a recovery is what daemons
+# do anyway.
 WORK = {
+    "recover_tasks",
     "claim_next_task",
     "renew_claim",
     "report_progress",

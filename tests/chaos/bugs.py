@@ -64,7 +64,7 @@ MUTANTS = (
     _walks("claim without its event", "claim", "compare", "from claimed c\n)", "from claimed c where false\n)"),
     _walks("reap whoever is running", "reap", "swept", "t.lease_until is not null and t.lease_until < now()", "t.lease_until is not null"),
     _walks("a reaper that never buries", "reap", "compare", "when s.is_spared or t.attempt - t.uncounted_attempts < t.attempt_limit then 'queued'\n            else 'dead'", "else 'queued'"),
-    _walks("a reaper that sends no command", "reap", "compare", "case r.status when 'queued' then r.agent_type || '.p' || r.priority end", "null"),
+    _walks("a reaper that sends no command", "reap", "compare", "case r.status when 'queued' then grns.command_route(r.agent_type, r.priority, r.route) end", "null"),
     # JetStream drops it; in a storm the workers' poll would find the task all the same.
     Mutant(
         "a reaper that sends the first command again, with its id", "walks", ("the broker drops an id that it has seen",),

@@ -25,6 +25,7 @@ from tests.support.harness import LIMIT_SECONDS, eventually, submit
 from tests.support.operations import SignalRecorder
 from tests.support.store import ACTOR, fetch, log_of
 
+
 class Bell:
     """An agent's URL, which answers as it is told to."""
 
@@ -92,7 +93,9 @@ async def later(database: Database, seconds: float) -> None:
 
 async def seen(database: Database, name: str) -> None:
     """Let an agent have been here just now."""
-    await fetch(database, "update grns.agents set agent_id = 'life', started_at = coalesce(started_at, now()),"
+    await fetch(
+        database,
+        "update grns.agents set agent_id = 'life', started_at = coalesce(started_at, now()),"
         " last_seen_at = clock_timestamp() where name = $1",
         name,
     )
@@ -227,7 +230,10 @@ async def test_one_workspace_leaves_turns_to_others(
     found, _ = wakeups
     for n in range(module._AT_ONCE + 5):
         await agent(client, f"agent-{n}", agent_url=bell.url)
-    await fetch(shared, "insert into grns.agents (workspace, name, agent_type, agent_url) values ('zz', 'theirs', 'worker', $1)",
+    await fetch(
+        shared,
+        "insert into grns.agents (workspace, name, agent_type, agent_url)"
+        " values ('zz', 'theirs', 'worker', $1)",
         bell.url,
     )
     await submit(shared)
@@ -306,7 +312,8 @@ async def test_a_session_is_begun_for_who_is_away(
     assert b"Authorization: Bearer s3cret\r\n" in heard
     assert bell.bodies == [
         {
-            "workspaceId": "default", "agentId": "away", "taskId": task.id, "label": f"task:{task.id}:write_code",
+            "workspaceId": "default", "agentId": "away", "taskId": task.id,
+            "label": f"task:{task.id}:write_code",
             "context": {
                 "taskTitle": "write_code", "taskDescription": None, "inputContext": {"scope": ["a"]},
                 "checkpointData": None,
@@ -316,7 +323,11 @@ async def test_a_session_is_begun_for_who_is_away(
     assert (await client.agents.get("away")).session_key == "session-1"
     *_, event = await log_of(shared, task.id)
     said = json.loads(event["payload"])
-    assert (event["kind"], said["agent"], said["session_key"]) == ("evt.agent.worker.spawned", "away", "session-1")
+    assert (event["kind"], said["agent"], said["session_key"]) == (
+        "evt.agent.worker.spawned",
+        "away",
+        "session-1",
+    )
     assert [signal.agent for signal in emitted.of(SessionSpawned)] == ["away"]
     assert "s3cret" not in repr(emitted.seen)
 
@@ -342,7 +353,15 @@ async def test_a_session_that_does_not_come_is_asked_for_more_and_more_seldom(
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b'{"session": {}}', b'{"session": {"sessionKey": ""}}', b"{", b'{"session": {"sessionKey": 1}}']
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"session": {}}',
+        b'{"session": {"sessionKey": ""}}',
+        b"{",
+        b'{"session": {"sessionKey": 1}}',
+    ],
 )
 async def test_an_answer_without_a_session(
     client: Client, shared: Database, bell: Bell, wakeups: tuple[Wakeups, SignalRecorder], body: bytes

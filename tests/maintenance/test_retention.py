@@ -351,7 +351,7 @@ async def test_a_chore_that_fails_is_told_and_ends_no_other(
     app = App(settings_for(shared.url, janitor_interval_seconds=0.5), (told,))
     hurried = Database(shared.url, name="hurried", answer_seconds=1.0)
     janitor = daemons.janitor(app, hurried, app.transport("test"))
-    chores = {"failover", "queue_ages", "processed_messages", "old_workers", "replays", "tasks", "inspection"}
+    chores = {"failover", "queue_ages", "processed_messages", "workers", "replays", "tasks", "inspection"}
     async with hurried.opened():
         async with stranger(shared) as connection:
             await connection.execute(f"lock table grns.{table}")

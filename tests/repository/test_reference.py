@@ -27,6 +27,7 @@ RUN_BY = {
     "limits.md": "tests/site/test_programs.py",
     "presence.md": "tests/site/test_presence.py",
     "mail.md": "tests/site/test_mail.py",
+    "mcp.md": "tests/site/test_mcp.py",
     "routing.md": "tests/site/test_mail.py",
     "unique.md": "tests/site/test_programs.py",
     "steps.md": "tests/site/test_programs.py",
@@ -52,7 +53,9 @@ RUN_BY = {
 }
 # Settings of Django.
 _DJANGO = {"GRNS_POOL", "GRNS_OPTIONS", "GRNS_EAGER", "GRNS_MIGRATE"}
-_VARIABLES = _DJANGO | {"GRNS_DEBUG", "GRNS_FAILPOINTS", "GRNS_POSTGRES_PASSWORD", "GRNS_CHROMIUM"}
+_VARIABLES = _DJANGO | {"GRNS_DEBUG", "GRNS_FAILPOINTS", "GRNS_POSTGRES_PASSWORD", "GRNS_CHROMIUM"} | {
+    "GRNS_API_KEY", "GRNS_MCP_URL",
+}  # fmt: skip
 _STREAMS = {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ", "GRNS_OUT"}
 _PASSWORDS = {user.variable for user in users(Settings())}
 

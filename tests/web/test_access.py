@@ -325,7 +325,7 @@ async def test_what_is_of_another_workspace_does_not_exist(hall: Hall) -> None:
         if "{" not in one.path or "{agent_type}" in one.path:
             continue
         answer = await browser.client.post(
-            path_of(one, names), data={"_token": token, "state": "ignored", "priority": "1"}
+            path_of(one, names), data={"_token": token, "state": "ignored", "priority": "1", "type": "x"}
         )
         assert answer.status_code == 404, (one.name, answer.text)
         assert THEIRS not in answer.text, one.name

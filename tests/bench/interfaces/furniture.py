@@ -50,6 +50,7 @@ class Things:
     schedule: str
     limit: str
     question: str
+    agent: str
     agent_types: Sequence[str]
 
     @property
@@ -93,10 +94,12 @@ async def furnish(stage: Stage, sizes: Sizes, door: Door) -> Things:
     schedule = door.act("/schedules", daily)["name"]
     one = {"name": "mail", "agent_type": "mailer", "key": "to", "max_tasks": 5}
     limit = door.act("/limits", one)["name"]
+    agent = door.act("/agents/mailer-1", {"agent_type": "mailer"}, method="PUT")["name"]
     question = str(await stage.connection.fetchval(_QUESTION, OURS, tasks["queued"][0]))
     return await _things(
-        stage, sizes, tasks, operations, filters, keys, webhooks[0], workflow, schedule, limit, question
-    )
+        stage, sizes, tasks, operations, filters, keys, webhooks[0], workflow, schedule, limit, question,
+        agent,
+    )  # fmt: skip
 
 
 def _operation(door: Door, number: int) -> str:
@@ -110,6 +113,7 @@ def _operation(door: Door, number: int) -> str:
 async def _things(
     stage: Stage, sizes: Sizes, tasks: dict[str, list[str]], operations: list[str], filters: list[str],
     keys: list[str], webhook: str, workflow: str, schedule: str, limit: str, question: str,
+    agent: str,
 ) -> Things:  # fmt: skip
     issues = await _column(
         stage, "select fingerprint from grns.issues where workspace = $1 order by open_count desc", OURS
@@ -135,6 +139,7 @@ async def _things(
         schedule=schedule,
         limit=limit,
         question=question,
+        agent=agent,
         deliveries=await _column(
             stage, _DELIVERIES,
             webhook, sizes.samples,

@@ -202,6 +202,13 @@ def _rest(things: Things) -> Iterator[Question]:
     yield Question("read_limit", "", [_path(f"/limits/{things.limit}")])
     yield Question("list_limit_keys", "", [_path(f"/limits/{things.limit}/keys")])
     yield Question("list_questions", "", [_path("/questions")])
+    yield Question("list_agents", "", [_path("/agents")])
+    for name, path in (("read_agent", ""), ("read_agent_health", "/health"), ("list_agent_tasks", "/tasks")):
+        yield Question(name, "", [_path(f"/agents/{things.agent}{path}")])
+    yield Question("list_mail", "", [_path("/mail", {"to": things.agent})])
+    yield Question("list_coordination", "", [_path("/coordinator/logs")], may_be_partial=True)
+    yield Question("list_published", "", [_path("/task-types")])
+    yield Question("read_own_key", "", [_path("/me")])
     yield Question("read_question", "", [_path(f"/questions/{things.question}")])
     yield Question("list_webhooks", "", [_path("/webhooks")])
     yield Question("read_webhook", "", [_path(f"/webhooks/{things.webhook}")])
@@ -218,6 +225,7 @@ def _rest(things: Things) -> Iterator[Question]:
         yield Question(route, "", [path])
     for route, path in (
         ("read_metrics", "/metrics"), ("examine", _path("/doctor")),
+        ("read_coordinator_status", _path("/coordinator/status")),
         ("list_tasks", _path("/tasks")), ("count_tasks", _path("/counts")),
         ("list_keys", _path("/keys", {"all_workspaces": "true"})), ("list_workspaces", _path("/workspaces")),
     ):  # fmt: skip

@@ -1,7 +1,8 @@
-"""Calls from pages to the API, in process: the same routes, scopes, checks and limits, no network."""
+"""Calls from pages and from MCP to the API, in process: the same routes, scopes, checks and limits."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,13 +40,13 @@ class ApiResponse:
 
 @dataclass(frozen=True, slots=True)
 class ApiClient:
-    """Calls the API for a principal that is authenticated already."""
+    """Calls the API for a principal that is authenticated already, or with a key in the headers (None)."""
 
     api: ASGIApp
 
     async def call(
         self,
-        principal: Principal,
+        principal: Principal | None,
         method: str,
         path: str,
         *,
@@ -60,9 +61,12 @@ class ApiClient:
         """
         content = b"" if body is None else orjson.dumps(body)
         messages: list[Message] = []
+        parts = [content]
 
         async def receive() -> Message:
-            return {"type": "http.request", "body": content, "more_body": False}
+            if not parts:  # the client never goes: who does not wait any more cancels the call
+                await asyncio.Event().wait()
+            return {"type": "http.request", "body": parts.pop(), "more_body": False}
 
         async def send(message: Message) -> None:
             messages.append(message)
@@ -89,7 +93,9 @@ class ApiClient:
         await self.api(_scope(principal, "GET", path, query, headers), receive, send)
 
 
-def _scope(principal: Principal, method: str, path: str, query: Query, headers: Mapping[str, str]) -> Scope:
+def _scope(
+    principal: Principal | None, method: str, path: str, query: Query, headers: Mapping[str, str]
+) -> Scope:
     full_path = path if path.startswith("/metrics") else PREFIX + path
     parameters = {name: value for name, value in query.items() if value is not None}
     return {
@@ -105,6 +111,6 @@ def _scope(principal: Principal, method: str, path: str, query: Query, headers: 
         "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()],
         "client": None,
         "server": None,
-        PRINCIPAL: principal,
         OPERATION: "none",
+        **({} if principal is None else {PRINCIPAL: principal}),
     }

@@ -10,6 +10,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('workers', 'select'),
     ('agents', 'select, insert, update, delete'),
     ('mail', 'select, insert, update'),
+    ('task_types', 'select'),
     ('task_counts', 'select'),
     ('deleted_tasks', null),
     ('task_minutes', 'select'),

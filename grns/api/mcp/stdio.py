@@ -1,0 +1,53 @@
+"""MCP over standard input and output, for hosts that start a program: its tools call the API over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from mcp.server.stdio import stdio_server
+
+from grns.api.in_process import ApiProblemError, Query
+from grns.api.mcp.server import McpTools
+from grns.api.route import PREFIX
+from grns.errors import UnavailableError
+from grns.model.problem import Problem
+
+_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteApi:
+    """The API at a URL."""
+
+    client: httpx2.AsyncClient
+
+    async def call(
+        self, method: str, path: str, *, query: Query | None = None, body: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Send one request, and return the answer's JSON; None if it has none."""
+        params = {name: value for name, value in (query or {}).items() if value is not None}
+        try:
+            answer = await self.client.request(method, PREFIX + path, params=params, json=body)
+        except httpx2.HTTPError as error:
+            raise UnavailableError(f"the API does not answer: {type(error).__name__} {error}") from error
+        if answer.status_code == 204:
+            return None
+        said = answer.json()
+        if answer.is_success:
+            return said
+        raise ApiProblemError(Problem(**{name: said[name] for name in Problem.__slots__}))
+
+
+async def serve(url: str, key: str, workspace: str | None) -> None:
+    """Serve until standard input ends."""
+    headers = {"Authorization": f"Bearer {key}"}
+    if workspace is not None:
+        headers["Grns-Workspace"] = workspace
+    base = url.rstrip("/").removesuffix(PREFIX)
+    async with httpx2.AsyncClient(base_url=base, headers=headers, timeout=_SECONDS) as client:
+        server = McpTools(lambda _ctx: RemoteApi(client)).server()
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
