@@ -28,13 +28,14 @@ _NO_SECRET = bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """An API key without its secret. A null workspace means all workspaces, null pools mean all pools."""
+    """An API key without its secret. A null workspace, null pools and null agents mean all."""
 
     id: str
     workspace: str | None
     name: str
     scopes: list[Scope]
     pools: list[str] | None
+    agents: list[str] | None
     created_at: datetime
     created_by: str | None
     expires_at: datetime | None
@@ -52,18 +53,21 @@ async def create_key(
     scopes: Collection[str],
     expires_seconds: float | None = None,
     pools: Collection[str] | None = None,
+    agents: Collection[str] | None = None,
     actor: str | None,
 ) -> tuple[ApiKey, KeyInfo]:
     """Create a key; return it, which can be shown now and never again, and what is known of it.
 
     `workspace` None is all of them; without `expires_seconds` it is good until it is revoked. `pools` are the
-    agent types that it may claim tasks of and finish them; None: all. Raises `InvalidInputError`,
+    agent types that it may claim tasks of and finish them, `agents` the agents that it may be; None: all.
+    Raises `InvalidInputError`,
     `NotFoundError` where there is no such workspace, `ConflictError` if the workspace has `MOST_KEYS` keys.
     """
     key.check(name, expires_seconds)
     wanted = access.scopes(scopes)
     in_order = [scope for scope in access.SCOPES if scope in wanted]
     its_pools = None if pools is None else access.pools(pools)
+    its_agents = None if agents is None else access.agents(agents)
     made = key.make(time.time_ns() // 1_000_000)
     async with database.transaction() as connection:
         if workspace is not None:
@@ -74,7 +78,7 @@ async def create_key(
                 )
         rows = await run(
             connection, "create_key", made.id, workspace, name, key.digest(made.secret), in_order, actor,
-            expires_seconds, its_pools,
+            expires_seconds, its_pools, its_agents,
         )  # fmt: skip
         if not rows:
             raise NotFoundError(f"there is no workspace {workspace}")
@@ -83,6 +87,7 @@ async def create_key(
             "key_workspace": workspace,
             "scopes": in_order,
             "pools": its_pools,
+            "agents": its_agents,
             "expires_at": info.expires_at and rfc3339(info.expires_at),
         }
         await _note(connection, "evt.key.created", info, actor, payload)
@@ -180,7 +185,7 @@ async def good_keys(database: Database, key_ids: Collection[str]) -> set[str]:
 async def _holder(database: Database, key_id: str, row: Row) -> Principal:
     if row["is_note_due"]:
         await database.run("note_key_use", key_id)
-    return access.holder(key_id, row["workspace"], row["scopes"], row["pools"])
+    return access.holder(key_id, row["workspace"], row["scopes"], row["pools"], row["agents"])
 
 
 def ended_key() -> UnauthenticatedError:

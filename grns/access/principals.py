@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from grns.errors import InvalidInputError
+from grns.errors import InvalidInputError, PermissionDeniedError
 from grns.model.subjects import token
 
 Scope = Literal["read", "submit", "operate", "work", "answer", "admin"]
@@ -32,13 +32,14 @@ _KEY = "key:"
 class Principal:
     """The holder of a key. `actor` is their name in the log; `workspace` None: bound to none.
 
-    `pools` are the agent types that they may work for; None: all.
+    `pools` are the agent types that they may work for, and `agents` the agents that they may be; None: all.
     """
 
     actor: str
     workspace: str | None
     scopes: frozenset[Scope]
     pools: frozenset[str] | None = None
+    agents: frozenset[str] | None = None
 
     @property
     def share(self) -> str:
@@ -65,14 +66,36 @@ class Principal:
         """Return whether they may claim and finish tasks of an agent type."""
         return self.pools is None or agent_type in self.pools
 
+    def may_be(self, agent: str) -> bool:
+        """Return whether they may speak and work as an agent."""
+        return self.agents is None or agent in self.agents
+
+    def as_agent(self, agent: str | None) -> str | None:
+        """Return as which agent they speak or work: the only one that they may be, unless they say which.
+
+        Raises PermissionDeniedError if they may not be that one, or several and have not said which.
+        """
+        if self.agents is None:
+            return agent
+        if agent is None and len(self.agents) == 1:
+            return next(iter(self.agents))
+        if agent is None or agent not in self.agents:
+            raise PermissionDeniedError(f"this key is bound to the agents {', '.join(sorted(self.agents))}")
+        return agent
+
 
 def holder(
-    key_id: str, workspace: str | None, names: Iterable[str], pools: Iterable[str] | None = None
+    key_id: str,
+    workspace: str | None,
+    names: Iterable[str],
+    pools: Iterable[str] | None = None,
+    agents: Iterable[str] | None = None,
 ) -> Principal:
     """Return who holds a key. Scopes that only a later version knows are left out."""
     known = frozenset(names)
     scopes = frozenset(scope for scope in SCOPES if scope in known)
-    return Principal(f"{_KEY}{key_id}", workspace, scopes, None if pools is None else frozenset(pools))
+    bound = (None if some is None else frozenset(some) for some in (pools, agents))
+    return Principal(f"{_KEY}{key_id}", workspace, scopes, *bound)
 
 
 # The holder of the token that the API printed at its start, until there is a key.
@@ -81,10 +104,19 @@ BOOTSTRAP = Principal("bootstrap", None, frozenset({"admin"}))
 
 def pools(names: Iterable[str]) -> list[str]:
     """Return the agent types that a key is bound to, sorted. Raises InvalidInputError: `bad_pool`."""
-    found = sorted({token(name, name="pool") for name in names})
+    return _bound(names, "pool")
+
+
+def agents(names: Iterable[str]) -> list[str]:
+    """Return the agents that a key is bound to, sorted. Raises InvalidInputError: `bad_agent`."""
+    return _bound(names, "agent")
+
+
+def _bound(names: Iterable[str], kind: str) -> list[str]:
+    found = sorted({token(name, name=kind) for name in names})
     if not 0 < len(found) <= MOST_POOLS:
         raise InvalidInputError(
-            "bad_pool", f"a key is bound to 1 to {MOST_POOLS} pools, or to none in particular"
+            f"bad_{kind}", f"a key is bound to 1 to {MOST_POOLS} {kind}s, or to none in particular"
         )
     return found
 

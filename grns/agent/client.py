@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
+import secrets
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grns.agent.heartbeat import LeaseRenewer
 from grns.agent.http import AgentHttp, own_name
-from grns.agent.steps import suspension_body
+from grns.agent.outcome_methods import OutcomeMethods
+from grns.agent.runner import PoolRunner
 from grns.agent.task import AgentTask
 from grns.errors import (
     ConflictError,
-    Fail,
     GrnsError,
     InvalidInputError,
     LeaseLostError,
-    Retry,
     UnavailableError,
 )
 from grns.model.duration import seconds_named
-from grns.model.failure import clean, error_message, frames_of
-from grns.model.outcome import Suspension
-from grns.model.retry import asked_seconds
+
+if TYPE_CHECKING:
+    from grns.worker.pool import Pool
 
 _PATIENCE_SECONDS = 15.0  # behind the end of a wait: the answer may be late
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 30.0
@@ -36,12 +35,12 @@ _AT_ONCE_SECONDS = 0.1
 _LAST_SECONDS = 2.0
 
 
-class AgentClient:
+class AgentClient(OutcomeMethods):
     """An HTTP worker: claims tasks, renews their leases and writes their outcomes through the API.
 
     Args:
         url: URL of the API, with or without `/api/v1`.
-        task_types: task types to claim, such as `["summarise"]`.
+        task_types: task types to claim, such as `["summarise"]`, or `pool.handlers`.
         agent_type: pool of the tasks.
         key: API key with the scope `work`.
         workspace: workspace, for keys of all workspaces.
@@ -62,7 +61,7 @@ class AgentClient:
         self,
         url: str,
         *,
-        task_types: Sequence[str],
+        task_types: Iterable[str],
         agent_type: str = "worker",
         key: str | None = None,
         workspace: str | None = None,
@@ -78,6 +77,7 @@ class AgentClient:
             "task_types": list(task_types),
             "agent": name or own_name(),
             "version": version,
+            "life": secrets.token_hex(8),
             "lease_seconds": lease_seconds,
             "max_attempts": max_attempts,
         }
@@ -163,99 +163,6 @@ class AgentClient:
             seconds=wait_seconds + _PATIENCE_SECONDS,
         )
         return None if answer is None else AgentTask(self, answer, asked_at)
-
-    async def complete_task(self, task: AgentTask, result: Any = None) -> str:
-        """End a task as succeeded. You can repeat the call: the outcome is written once.
-
-        Args:
-            task: the claimed task.
-            result: a JSON value of at most 256 KiB.
-
-        Returns:
-            `succeeded`.
-
-        Raises:
-            LeaseLostError: the lease has expired.
-            InvalidInputError: the result cannot be stored.
-            UnavailableError: the API cannot be reached; call again.
-        """
-        try:
-            json.dumps(result)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInputError("bad_result", f"the result is no JSON: {error}") from error
-        return await self._end(task, "complete", {"result": result})
-
-    async def fail_task(
-        self,
-        task: AgentTask,
-        error: BaseException | str,
-        *,
-        retry: bool | None = None,
-        after: Any = None,
-        error_class: str | None = None,
-    ) -> str:
-        """End an attempt as failed.
-
-        Args:
-            task: the claimed task.
-            error: exception or message. `Retry` and `Fail` bring the following arguments with them.
-            retry: whether another attempt may run. Defaults to True, except for `Fail`.
-            after: delay before the next attempt in seconds, or a `timedelta`. Defaults to the backoff.
-            error_class: name under which issues group the failure. Defaults to the exception's class.
-
-        Returns:
-            The status of the task: `retry_wait`, `dead`, `failed` or `cancelled`.
-
-        Raises:
-            LeaseLostError: the lease has expired.
-            UnavailableError: the API cannot be reached; call again.
-        """
-        message = clean(error) if isinstance(error, str) else error_message(error)
-        frames = [] if isinstance(error, str) else frames_of(error, module="__main__").lines()
-        named = error_class or (error.error_class if isinstance(error, (Retry, Fail)) else None)
-        body = {
-            "error": {
-                "class": clean(str(named or ("error" if isinstance(error, str) else type(error).__name__)))[
-                    :255
-                ],
-                "message": message[:4000],
-                "frames": [clean(frame)[:1000] for frame in frames],
-            },
-            "retry": not isinstance(error, Fail) if retry is None else retry,
-            "retry_after_seconds": asked_seconds(error.after if isinstance(error, Retry) else after),
-        }
-        return await self._end(task, "fail", body)
-
-    async def snooze_task(self, task: AgentTask, after: float | timedelta) -> str:
-        """Put a task off. The attempt does not count.
-
-        Args:
-            task: the claimed task.
-            after: delay before the next attempt, in seconds or as a `timedelta`, at most 366 days.
-
-        Returns:
-            `retry_wait`; `cancelled` if the task was cancelled meanwhile.
-        """
-        seconds = asked_seconds(after)
-        if seconds is None:
-            raise InvalidInputError("bad_snooze", f"after is seconds or a timedelta, not {after!r}")
-        return await self._end(task, "snooze", {"after_seconds": seconds})
-
-    async def suspend_task(self, task: AgentTask, suspension: Suspension) -> str:
-        """Let a task wait, as its steps ask for. Steps do it: call `task.sleep` and so on.
-
-        Returns:
-            `waiting`; `cancelled` if the task was cancelled meanwhile.
-        """
-        return await self._end(task, "suspend", suspension_body(suspension))
-
-    async def release_task(self, task: AgentTask, reason: str = "released") -> str:
-        """Give a task back. The attempt does not count.
-
-        Returns:
-            `queued`; `cancelled` if the task was cancelled meanwhile.
-        """
-        return await self._end(task, "release", {"reason": clean(reason)[:1000] or "released"})
 
     async def heartbeat(
         self,
@@ -352,6 +259,24 @@ class AgentClient:
                     await task.settle(None, is_cut=True)
                 self.forget(task)
 
+    async def run(self, pool: Pool | Mapping[str, Callable[..., Any]], *, concurrency: int = 1) -> None:
+        """Run handlers until `stop`, or until the agent of this name is told to end.
+
+        Args:
+            pool: a `grns.Pool`, or functions by task type, which take the payload and perhaps the
+                `AgentTask`. A handler's context is the `AgentTask`. Lifespans and dependencies work; hooks of
+                attempts, schedules and limits are those of workers.
+            concurrency: how many tasks to run at a time.
+
+        Example:
+            async def summarise(payload: dict, task: grns.AgentTask) -> dict: ...
+
+            handlers = {"summarise": summarise}
+            async with grns.AgentClient("https://grns.internal", key=KEY, task_types=handlers) as client:
+                await client.run(handlers)
+        """
+        await PoolRunner(self, pool).run(concurrency)
+
     def keep(self, task: AgentTask) -> None:
         """Start to renew a task's lease in the background."""
         self._tasks.add(task)
@@ -361,13 +286,6 @@ class AgentClient:
         """Stop to renew a task's lease."""
         self._tasks.discard(task)
         self._heartbeat.forget(task)
-
-    async def _end(self, task: AgentTask, how: str, body: dict[str, Any]) -> str:
-        answer = await self._http.post(f"/queue/{how}", {"token": task.token, **body})
-        status: str = answer["status"]
-        task.status = status
-        self.forget(task)
-        return status
 
     def _renew(self, token: str, seconds: float) -> Any:
         return self._http.post_blocking("/queue/renew", {"token": token}, seconds=seconds)

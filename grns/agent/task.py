@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from grns.agent.output import HttpOutputPublisher
+from grns.agent.reports import AttemptReports
 from grns.agent.steps import HttpStepLog
 from grns.errors import Fail, InvalidInputError, LeaseLostError, Snooze, TaskSignal, UnavailableError
 from grns.model.json import Limits
@@ -57,13 +59,18 @@ class AgentTask(MailMethods, PersonMethods):
         self.id: str = task["id"]
         self.task_type: str = task["task_type"]
         self.attempt: int = task["attempt"]
-        self.is_last_attempt: bool = task["counted_attempt"] >= task["max_attempts"]
+        self.counted_attempt: int = task["counted_attempt"]
+        self.is_last_attempt: bool = self.counted_attempt >= task["max_attempts"]
         self.priority: int = task["priority"]
         self.payload: dict[str, Any] = task["payload"]
         self.trace_id: str = task["trace_id"]
         self.last_checkpoint: Any = task.get("checkpoint_data")
         self.is_overdue = False
         self.result: Any = None
+        self.state: Any = None
+        """What the lifespan of a pool yielded."""
+        self.judge: Callable[[BaseException], dict[str, Any]] = lambda _error: {}
+        """What `AgentClient.fail_task` is told of an exception besides."""
         self._claim = Claim(
             id=self.id, task_type=self.task_type, priority=self.priority, payload="{}",
             attempt=self.attempt, attempt_limit=1, uncounted_attempts=0, lease_id=UUID(int=0),
@@ -72,6 +79,7 @@ class AgentTask(MailMethods, PersonMethods):
         self._attempt_steps: AttemptSteps | None = None
         self._publisher = HttpOutputPublisher(client._http, self.token)
         self._output = AttemptOutput(self._claim, lambda: self.ended == "lost", self._publisher)
+        self._reports = AttemptReports(self)
         self.status: str | None = None
         self.ended: str | None = None
 
@@ -90,6 +98,20 @@ class AgentTask(MailMethods, PersonMethods):
     async def heartbeat(self, percent: float | None = None, step: str | None = None, **options: Any) -> bool:
         """Renew the lease and report progress; arguments and answer are those of `AgentClient.heartbeat`."""
         return await self._client.heartbeat(self, percent, step, **options)
+
+    def progress(
+        self,
+        percent: float | None = None,
+        step: str | None = None,
+        *,
+        remaining: float | timedelta | None = None,
+    ) -> None:
+        """Report progress within a second, without waiting for it, as a handler's `ctx.progress`."""
+        self._reports.report(percent=percent, step=step, remaining=remaining)
+
+    def checkpoint(self, data: Any) -> None:
+        """Keep JSON for the next attempt, within a second, as a handler's `ctx.checkpoint`."""
+        self._reports.report(checkpoint=data)
 
     def stream(self, chunk: Any, *, kind: str | None = None) -> None:
         """Stream text or a JSON value to those who watch the task, as a handler's `ctx.stream`."""
@@ -159,6 +181,7 @@ class AgentTask(MailMethods, PersonMethods):
             await self._attempt_steps.close(lambda: self.ended is not None)
         self._output.end(is_suspended=isinstance(error, Suspended))
         await self._publisher.close()
+        await self._reports.close()
         if self.ended == "lost":
             self.status = "lost"
         elif isinstance(error, Suspended) and self.ended is None:
@@ -170,7 +193,7 @@ class AgentTask(MailMethods, PersonMethods):
             after = error.after
             await self._write(lambda: client.snooze_task(self, after))
         elif error is not None:
-            await self._write(lambda: client.fail_task(self, error))
+            await self._write(lambda: client.fail_task(self, error, **self.judge(error)))
         else:
             try:
                 await self._write(lambda: client.complete_task(self, self.result))

@@ -56,6 +56,11 @@ class RequestContext:
         if not self.principal.may_work_for(agent_type):
             raise PermissionDeniedError(f"this key does not work for the pool {agent_type}")
 
+    def check_agent(self, name: str) -> None:
+        """Raise NotFoundError if their key is bound to other agents: these do not exist for it."""
+        if not self.principal.may_be(name):
+            raise NotFoundError(f"there is no agent {name[:64]} in workspace {self.workspace}")
+
     def enter(self, workspace: str) -> str:
         """Return a workspace that they have named; `NotFoundError` where it is not theirs."""
         if not self.principal.reaches(workspace):

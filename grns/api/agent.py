@@ -89,6 +89,7 @@ async def put_agent(
     name: AgentName,
 ) -> Response:
     """Register an agent, or replace what is registered. Its lives and its orders stay."""
+    request_context.check_agent(name)
     request_context.check_pool(body.agent_type)
     if body.agent_url is not None:
         request_context.context.agent_claims.check_url(body.agent_url)
@@ -116,6 +117,7 @@ async def beat_agent(
 
     Claims and renewals of an HTTP worker with this name count as heartbeats, too.
     """
+    request_context.check_agent(name)
     if request_context.principal.pools:
         async with request_context.reading() as database:
             found = await request_context.client(database).agents.get(name)

@@ -38,25 +38,27 @@ class NewKey(KeyInfo):
 class CreateKeyRequest(Body):
     """A key to create, for the workspace of the request or for all.
 
-    With `pools`, it may only work for these pools.
+    With `pools`, it may only work for these pools; with `agents`, only be these agents.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     scopes: Annotated[list[Scope], Field(min_length=1)]
     pools: Annotated[list[Token], Field(min_length=1, max_length=MOST_POOLS)] | None = None
+    agents: Annotated[list[Token], Field(min_length=1, max_length=MOST_POOLS)] | None = None
     expires_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)] | None = None
     all_workspaces: Annotated[bool, Field(strict=True)] = False
 
 
 @dataclass(frozen=True, slots=True)
 class OwnKey:
-    """What the key of a request may do, and in which workspace the request is. Without `pools`: in all."""
+    """What the key of a request may do, in which workspace the request is, and to what the key is bound."""
 
     key_id: str | None
     workspace: str
     all_workspaces: bool
     scopes: list[Scope]
     pools: list[str] | None
+    agents: list[str] | None
 
 
 class CreateWorkspaceRequest(Body):
@@ -70,8 +72,8 @@ async def read_own_key(request_context: KeyHolder) -> Response:
     """Return what the key of this request may do."""
     who = request_context.principal
     may = [scope for scope in SCOPES if who.may(scope, request_context.workspace)]
-    pools = None if who.pools is None else sorted(who.pools)
-    return Answer(OwnKey(who.key_id, request_context.workspace, request_context.is_everywhere, may, pools))
+    bound = (None if some is None else sorted(some) for some in (who.pools, who.agents))
+    return Answer(OwnKey(who.key_id, request_context.workspace, request_context.is_everywhere, may, *bound))
 
 
 @routes.post("/keys", response_model=NewKey, status_code=201)
@@ -85,14 +87,15 @@ async def create_key(
     the first one, with the scope `admin` for all workspaces.
     """
     workspace = _of(request_context, all_workspaces=body.all_workspaces)
-    own = request_context.principal.pools
-    if own is not None and not (body.pools and own.issuperset(body.pools)):
-        raise PermissionDeniedError(
-            f"a key that is bound to pools makes keys for these alone: {', '.join(sorted(own))}"
-        )
+    who = request_context.principal
+    for kind, own, wanted in (("pools", who.pools, body.pools), ("agents", who.agents, body.agents)):
+        if own is not None and not (wanted and own.issuperset(wanted)):
+            raise PermissionDeniedError(
+                f"a key that is bound to {kind} makes keys for these alone: {', '.join(sorted(own))}"
+            )
     create = store.create_key
     if request_context.principal is BOOTSTRAP:
-        if "admin" not in body.scopes or workspace is not None or body.pools:
+        if "admin" not in body.scopes or workspace is not None or body.pools or body.agents:
             raise PermissionDeniedError("the first key has the scope admin and is of all workspaces")
         create = store.create_first_key
     async with request_context.writing() as database:
@@ -103,6 +106,7 @@ async def create_key(
             scopes=body.scopes,
             expires_seconds=body.expires_seconds,
             pools=body.pools,
+            agents=body.agents,
             actor=request_context.actor,
         )
     location = {"Location": f"{PREFIX}/keys/{made.id}"}

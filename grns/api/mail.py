@@ -80,10 +80,11 @@ async def send_mail(
     """Send a message to agents. Each gets it until it acknowledges it, also if it is away now."""
     said = None if body.token is None else TokenRequest.model_construct(token=body.token)
     shown = None if said is None else await verified(request_context, said)
+    sender = request_context.principal.as_agent(body.sender)
     by = (None, None, None) if shown is None else (shown.task_id, shown.attempt, shown.lease_id)
     async with request_context.writing() as database:
         made = await request_context.client(database).mail.send_by(
-            by, body.type, body.payload, to=body.to, pool=body.pool, sender=body.sender, about=body.about,
+            by, body.type, body.payload, to=body.to, pool=body.pool, sender=sender, about=body.about,
             reply_to=body.reply_to, message_id=body.message_id, expires=body.expires_seconds,
         )  # fmt: skip
     return Answer(Sent(made), status_code=201)
@@ -115,6 +116,7 @@ async def poll_mail(
 ) -> Response:
     """Return the messages that an agent has not acknowledged, oldest first. Wait if there is none."""
 
+    request_context.check_agent(name)
     async with request_context.reading() as database:
         await request_context.client(database).mail.check(name)
 
@@ -139,6 +141,7 @@ async def ack_mail(
     name: AgentName,
 ) -> Response:
     """Acknowledge messages: they are not handed out again. What was never handed out stays."""
+    request_context.check_agent(name)
     if (body.seq is None) == (not body.ids):
         raise InvalidInputError("bad_ack", "pass seq or ids")
     async with request_context.writing() as database:

@@ -40,14 +40,16 @@ _Text = Annotated[str, Field(max_length=1000)]
 class ClaimRequest(Body):
     """Task types to claim, the worker's name and the time to wait.
 
-    `agent` and `version` appear in lists of workers. The server bounds `wait_seconds`. The lease is
-    `lease_seconds` unless the worker renews it.
+    `agent` and `version` appear in lists of workers. `life` is another text each time that the worker starts:
+    an order to end is for one life. The server bounds `wait_seconds`. The lease is `lease_seconds` unless the
+    worker renews it.
     """
 
     agent_type: AgentType = "worker"
     task_types: Annotated[list[Token], Field(min_length=1, max_length=100)]
     agent: Token | None = None
     version: Annotated[str, Field(pattern=r"^[!-~]{1,64}$")] | None = None
+    life: Annotated[str, Field(pattern=r"^[!-~]{1,64}$")] | None = None
     max_attempts: MaxAttempts | None = None
     wait_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False, strict=True)] = 20.0
     lease_seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False, strict=True)] | None = None
@@ -265,8 +267,9 @@ def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWo
     context = request_context.context
     types = sorted(set(wanted.task_types))
     lease_seconds = wanted.lease_seconds or context.http_lease_seconds
+    agent = request_context.principal.as_agent(wanted.agent)
     # One life of a worker, as far as requests tell them apart.
-    said = (wanted.agent or "", wanted.version or "", str(lease_seconds))
+    said = (agent or "", wanted.version or "", wanted.life or "", str(lease_seconds))
     parts = (request_context.workspace, request_context.actor, *said, *types)
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
     return WaitingWorker(
@@ -276,10 +279,10 @@ def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWo
             agent_type=wanted.agent_type,
             handled=dict.fromkeys(types, wanted.max_attempts),
             lease_seconds=lease_seconds,
-            agent=wanted.agent,
-            is_counted=wanted.agent is not None,
+            agent=agent,
+            is_counted=agent is not None,
         ),
-        name=wanted.agent or "http",
+        name=agent or "http",
         version=wanted.version or "",
         principal=request_context.principal,
         wait_seconds=min(wanted.wait_seconds, context.http_wait_seconds),

@@ -27,6 +27,7 @@ _KEYS = (
     Column("NAME", "name", may_shrink=True),
     Column("WORKSPACE", lambda key: key.workspace or "all", may_shrink=True, spare=2),
     Column("SCOPES", lambda key: " ".join(key.scopes)),
+    Column("AGENTS", lambda key: " ".join(key.agents or ["all"]), may_shrink=True, spare=6),
     Column("POOLS", lambda key: " ".join(key.pools or ["all"]), may_shrink=True, spare=5),
     Column("STATE", "state", is_status=True),
     Column("CREATED", "created_at", is_age=True, spare=4),
@@ -79,12 +80,17 @@ def key() -> None:
     multiple=True,
     help="Pool that the key may work for. Repeatable. Defaults to all.",
 )
+@click.option(
+    "--agent", "agents", metavar="NAME", type=option.Token("agent"), multiple=True,
+    help="Agent that the key may be. Repeatable. Defaults to all.",
+)  # fmt: skip
 @_EVERYWHERE
 @output_option
 @with_session("read")
 async def create_key(
-    session: CliSession, /, out: Output, is_everywhere: bool, pools: tuple[str, ...], **fields: Any
-) -> None:
+    session: CliSession, /, out: Output, is_everywhere: bool, pools: tuple[str, ...],
+    agents: tuple[str, ...], **fields: Any,
+) -> None:  # fmt: skip
     """Create a key for this workspace or for all, and print it once.
 
     NAME identifies it in lists, for example `ci` or `billing in production`.
@@ -92,8 +98,9 @@ async def create_key(
     workspace = None if is_everywhere else session.workspace
     with failure.hinting(missing=f"grns admin workspace create {workspace}"):
         made, info = await keys.create_key(
-            session.database, workspace=workspace, actor=session.actor, pools=pools or None, **fields
-        )
+            session.database, workspace=workspace, actor=session.actor, pools=pools or None,
+            agents=agents or None, **fields,
+        )  # fmt: skip
     out.record({"key": made.reveal(), **asdict(info)}, lambda: text(made.reveal()))
     failure.note("store it now: it is not shown again, because grns keeps only its digest")
 

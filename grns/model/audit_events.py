@@ -98,6 +98,7 @@ class KeyCreated(AuditPayload):
     key_workspace: Token | None = None
     scopes: list[str]
     pools: list[AgentType] | None = None
+    agents: list[Token] | None = None
     expires_at: Instant | None = None
 
 

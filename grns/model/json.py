@@ -6,15 +6,17 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, NoReturn
 
-import orjson
-from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
-
 from grns.errors import InvalidInputError
+
+try:
+    from orjson import dumps as _fast_encode
+except ModuleNotFoundError:  # in `grns-client`
+    _fast_encode = None  # type: ignore[assignment]
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _DIGITS_OF_INT64 = 20  # with sign; longer texts are not even converted (quadratic time)
@@ -99,15 +101,19 @@ def dumps(value: Any, limits: Limits = DEFAULT_LIMITS) -> str:
     if value is None:  # what most handlers return
         return "null"
     check(value, limits)
-    try:
-        body = orjson.dumps(value)
-    except TypeError:  # such as a named tuple
-        body = _ENCODER.encode(value).encode()
+    body = _encode(value)
     if len(body) > limits.document_bytes:
         raise InvalidInputError(
             "too_large", f"the document has {len(body)} bytes, {limits.document_bytes} are allowed"
         )
     return body.decode()
+
+
+def _encode(value: Any) -> bytes:
+    if _fast_encode is not None:
+        with suppress(TypeError):  # such as a named tuple
+            return _fast_encode(value)
+    return _ENCODER.encode(value).encode()
 
 
 def loads_stored(text: str | None) -> Any:
@@ -306,5 +312,10 @@ def jsonable(value: Any) -> Any:
 def _plain(value: Any) -> Any:
     if value is None or type(value) in _JSON_TYPES:
         return value
-    is_object = isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type))
-    return to_jsonable_python(value, by_alias=True) if is_object else value
+    if isinstance(value, type) or not (hasattr(value, "__pydantic_serializer__") or is_dataclass(value)):
+        return value
+    try:
+        from pydantic_core import to_jsonable_python
+    except ModuleNotFoundError:  # in `grns-client`
+        return asdict(value)
+    return to_jsonable_python(value, by_alias=True)

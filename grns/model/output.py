@@ -11,8 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.json import Limits, dumps, jsonable
@@ -65,11 +63,15 @@ def value_of(value: object) -> str:
 
 def encode(chunk: Chunk) -> bytes:
     """Return a chunk as a message."""
+    import orjson  # which `grns-client` does not have, and does not need
+
     return orjson.dumps(chunk)
 
 
 def read(body: bytes) -> Chunk | None:
     """Return the chunk of a message; None if it is none."""
+    import orjson
+
     try:
         said = orjson.loads(body)
         attempt, number, kind = said["attempt"], said["number"], said["kind"]

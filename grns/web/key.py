@@ -51,8 +51,9 @@ def _new_key(request: PageRequest) -> dict[str, Any]:
         "scopes": form.getlist("scope"),
         "all_workspaces": "all_workspaces" in form,
     }
-    if (pools := form.text("pools")) is not None:
-        body["pools"] = pools.split()
+    for name in ("pools", "agents"):
+        if (bound := form.text(name)) is not None:
+            body[name] = bound.split()
     if (expires := form.text("expires")) is not None:
         seconds = duration.parse(expires)
         if seconds is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -14,15 +13,12 @@ from functools import partial
 from typing import Any
 
 import structlog
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
 
-from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry, Snooze, TaskSignal
-from grns.model.envelope import first_problem
-from grns.model.failure import clean, error_message, failed, frames_of, traceback_text
-from grns.model.json import Limits, dumps, jsonable, loads_stored
+from grns.errors import InvalidInputError, LeaseLostError, Retry, Snooze, TaskSignal
+from grns.model.failure import failed, frames_of, traceback_text
+from grns.model.json import Limits
 from grns.model.outcome import Claim, Outcome, Verb
-from grns.model.retry import Backoff, asked_seconds
+from grns.model.retry import asked_seconds
 from grns.telemetry.log import redacted
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import (
@@ -36,6 +32,15 @@ from grns.telemetry.task_signals import (
 from grns.worker.context import Context
 from grns.worker.handler import Handler
 from grns.worker.hooks import AttemptEnd
+from grns.worker.judgement import (
+    alone,
+    backoff_seconds,
+    describe,
+    is_final,
+    is_on_purpose,
+    payload_of,
+    result_text,
+)
 from grns.worker.leases import Lease
 from grns.worker.pool import Pool
 from grns.worker.step import Suspended
@@ -122,7 +127,7 @@ class HandlerRunner:
                 and current.cancelling()
             ):
                 raise
-            raised = _alone(error, handler)
+            raised = alone(error, handler)
             outcome = self._judge(raised, claim, handler, lease, context)
         if context._steps is not None and context._steps.is_running:
             await context._steps.close(lambda: lease.ended is not None)
@@ -142,7 +147,7 @@ class HandlerRunner:
 
         `state` replaces that of the lifespan.
         """
-        payload = self._payload(handler, lease.claim)
+        payload = payload_of(handler, lease.claim.payload)
         state = self._state_of(handler) if state is None else state
         context._begin(payload, state=state, timeout_seconds=handler.timeout_seconds)
         return self._text(handler, await self._bounded(handler, context, payload, lease), context)
@@ -216,19 +221,6 @@ class HandlerRunner:
             lease.still_running = future
             raise
 
-    def _payload(self, handler: AnyHandler, claim: Claim) -> Any:
-        signature = handler.call_signature
-        if not signature.takes_payload:
-            return None
-        payload = loads_stored(claim.payload)
-        if signature.payload is None:
-            return payload
-        try:
-            return signature.payload.validate_python(payload)
-        except ValidationError as error:
-            problem = first_problem(error)
-        raise Fail(f"payload.{problem}", error_class="bad_payload")  # outside of `except`: no traceback
-
     def _text(self, handler: AnyHandler, result: Any, context: Context) -> str:
         if result is not None and context.finished is not None:
             raise InvalidInputError(
@@ -236,15 +228,7 @@ class HandlerRunner:
                 "the handler's transaction has completed the task, and the value that it returns is ignored:"
                 " pass it to tx.complete(...)",
             )
-        try:
-            if (adapter := handler.call_signature.result) is not None:
-                result = _dumped(adapter, result)
-            return dumps(jsonable(result), self._result_limits)
-        except ValidationError as error:
-            problem = first_problem(error)
-        except (InvalidInputError, PydanticSerializationError) as error:
-            problem = str(error)
-        raise Fail(f"the result cannot be stored: {problem}", error_class="bad_result")
+        return result_text(handler, result, self._result_limits)
 
     def _judge(
         self, error: BaseException, claim: Claim, handler: AnyHandler, lease: Lease, context: Context
@@ -266,8 +250,8 @@ class HandlerRunner:
         if isinstance(error, Snooze) and (seconds := asked_seconds(error.after)) is not None:
             self._emit(AttemptSnoozed(claim.id, claim.task_type, claim.attempt, claim.trace_id, seconds))
             return Outcome(Verb.SNOOZE, backoff_seconds=seconds)
-        error_class, message = _describe(error, handler)
-        traceback = "" if _is_on_purpose(error) else redacted(traceback_text(error))
+        error_class, message = describe(error, handler)
+        traceback = "" if is_on_purpose(error) else redacted(traceback_text(error))
         is_asked_for = isinstance(error, Retry) and claim.counted_attempts < claim.attempt_limit
         self._emit(
             (RetryRequested if is_asked_for else AttemptFailed)(
@@ -281,62 +265,11 @@ class HandlerRunner:
             error_class,
             message,
             is_final=is_final(error, handler),
-            backoff_seconds=_backoff(error, claim, handler),
+            backoff_seconds=backoff_seconds(error, handler, claim.counted_attempts),
             lines=frames.lines(),
             places=frames.places(),
             traceback=traceback,
         )
-
-
-def is_final(error: BaseException, handler: AnyHandler) -> bool:
-    """Return whether an exception ends the task as `failed`: another attempt would not help."""
-    if isinstance(error, TaskSignal):
-        return isinstance(error, Fail)
-    if isinstance(error, InvalidInputError) and error.code == "bad_handler":
-        return True  # the handler's code is wrong
-    is_retryable = handler.retryable is None or isinstance(error, handler.retryable)
-    return isinstance(error, handler.non_retryable) or not is_retryable
-
-
-def _alone(error: BaseException, handler: AnyHandler) -> BaseException:
-    """Return the only error of a group, as of an `asyncio.TaskGroup`, if it decides how the attempt ends."""
-    inner = error
-    while isinstance(inner, BaseExceptionGroup) and (
-        len(inner.exceptions) == 1 or inner.split(Suspended)[1] is None
-    ):
-        inner = inner.exceptions[0]
-    decides = isinstance(inner, (TaskSignal, LeaseLostError, Suspended))
-    return inner if decides or is_final(inner, handler) != is_final(error, handler) else error
-
-
-def _dumped(adapter: TypeAdapter[Any], result: Any) -> Any:
-    """Return a result as its annotation says. Raises ValidationError if it is something else."""
-    try:
-        return adapter.dump_python(result, mode="json", by_alias=True, warnings="error")
-    except PydanticSerializationError:  # such as a dict for a model
-        return adapter.dump_python(adapter.validate_python(result), mode="json", by_alias=True)
-
-
-def _describe(error: BaseException, handler: AnyHandler) -> tuple[str, str]:
-    message = error_message(error)
-    if isinstance(error, TimeoutError) and not message and handler.timeout_seconds is not None:
-        message = f"no end after {handler.timeout_seconds} s"
-    named = error.error_class if isinstance(error, (Retry, Fail)) else None
-    return clean(str(named or type(error).__name__))[:255], message
-
-
-def _is_on_purpose(error: BaseException) -> bool:
-    """Tell whether a handler asked for this end in so many words: where it did so explains nothing."""
-    return isinstance(error, (Retry, Fail)) and error.__cause__ is None and error.__context__ is None
-
-
-def _backoff(error: BaseException, claim: Claim, handler: AnyHandler) -> float:
-    if isinstance(error, Retry) and (after := asked_seconds(error.after)) is not None:
-        return after
-    try:
-        return handler.backoff.delay_seconds(claim.counted_attempts, random.random())
-    except Exception:  # a user's own function; a broken one must not keep the task from its retry
-        return Backoff().delay_seconds(claim.counted_attempts, random.random())
 
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from grns.worker.context import Context
+if TYPE_CHECKING:
+    from grns.worker.context import Context
 
 
 @dataclass(slots=True)

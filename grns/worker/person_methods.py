@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from grns.errors import Fail, InvalidInputError, WaitTimeoutError
 from grns.model.duration import seconds_named
-from grns.model.envelope import first_problem
-from grns.model.form import form_of
 from grns.model.question import APPROVAL, PersonAnswer, Question, question
 from grns.worker.async_only import async_only
 
@@ -29,11 +25,23 @@ class PersonMethods:
 
         def _own_steps(self, name: str) -> AttemptSteps: ...
 
+    @overload
+    async def ask_person(
+        self, name: str, form: type[FormT], /, *, title: str, body: str | None = None, evidence: Any = None,
+        to: Sequence[str] = (), timeout: float | timedelta | None = None, default: FormT | None = None,
+    ) -> PersonAnswer[FormT]: ...  # fmt: skip
+    @overload
+    async def ask_person(
+        self, name: str, form: Mapping[str, Any], /, *, title: str, body: str | None = None,
+        evidence: Any = None, to: Sequence[str] = (), timeout: float | timedelta | None = None,
+        default: dict[str, Any] | None = None,
+    ) -> PersonAnswer[dict[str, Any]]: ...  # fmt: skip
+
     @async_only
     async def ask_person(
         self,
         name: str,
-        form: type[FormT],
+        form: Any,
         /,
         *,
         title: str,
@@ -41,8 +49,8 @@ class PersonMethods:
         evidence: Any = None,
         to: Sequence[str] = (),
         timeout: float | timedelta | None = None,
-        default: FormT | None = None,
-    ) -> PersonAnswer[FormT]:
+        default: Any = None,
+    ) -> PersonAnswer[Any]:
         """Ask a person, and wait for the answer. Meanwhile the slot is free, as in `sleep`.
 
         The question stands in the dashboard, in `grns task question list` and at `GET /questions`, and the
@@ -53,7 +61,7 @@ class PersonMethods:
         Args:
             name: as of `step`.
             form: pydantic model, dataclass or TypedDict of the answer, whose fields are text, numbers, yes or
-                no, or one or several of a list.
+                no, or one or several of a list; or the JSON Schema of such an object: the answer is a dict.
             title: one line.
             body: more text.
             evidence: JSON that is shown beside it.
@@ -73,22 +81,8 @@ class PersonMethods:
             answer = await ctx.ask_person("refund", Refund, title=f"Refund order {order.id}?")
             await ctx.step("refund", refund, order, answer.value.amount)
         """
-        asked = question(
-            kind="question", title=title, body=body, evidence=evidence, form=form_of(form), to=to
-        )
-        adapter: TypeAdapter[FormT] = TypeAdapter(form)
-
-        def read(answer: Any) -> FormT:
-            try:
-                return adapter.validate_json(json.dumps(answer))
-            except ValidationError as error:
-                problem = first_problem(error)
-            raise Fail(
-                f"the answer to {title!r} fits the form, and {form!r} refuses it: {problem}. To ask again:"
-                f" grns task reset ID --to 'ask {name}'",
-                error_class="answer_refused",
-            )
-
+        shown, read = _form(form, title, name)
+        asked = question(kind="question", title=title, body=body, evidence=evidence, form=shown, to=to)
         return await self._ask(name, asked, _seconds(timeout, default), default, read)
 
     @async_only
@@ -141,3 +135,33 @@ def _seconds(timeout: float | timedelta | None, default: Any) -> float | None:
     if timeout is None and default is not None:
         raise InvalidInputError("bad_handler", "default: pass it with a timeout")
     return seconds_named("timeout", timeout, code="bad_handler")
+
+
+def _form(form: Any, title: str, name: str) -> tuple[Mapping[str, Any], Callable[[Any], Any]]:
+    """Return the JSON Schema of a form, and what reads an answer."""
+    is_schema = isinstance(form, Mapping)
+    try:
+        from pydantic import TypeAdapter, ValidationError
+
+        from grns.model.envelope import first_problem
+        from grns.model.form import form_of
+    except ModuleNotFoundError:  # in `grns-client`: the API checks it
+        if is_schema:
+            return form, lambda answer: answer
+        raise InvalidInputError("bad_handler", "form: pass a JSON Schema, or install pydantic") from None
+    if is_schema:
+        return form_of(form), lambda answer: answer
+    adapter: TypeAdapter[Any] = TypeAdapter(form)
+
+    def read(answer: Any) -> Any:
+        try:
+            return adapter.validate_json(json.dumps(answer))
+        except ValidationError as error:
+            problem = first_problem(error)
+        raise Fail(
+            f"the answer to {title!r} fits the form, and {form!r} refuses it: {problem}. To ask again:"
+            f" grns task reset ID --to 'ask {name}'",
+            error_class="answer_refused",
+        )
+
+    return form_of(form), read

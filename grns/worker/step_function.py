@@ -6,9 +6,10 @@ import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 async def call_step(function: Callable[..., Any], arguments: Sequence[Any], named: dict[str, Any]) -> Any:
@@ -31,6 +32,10 @@ async def call_step(function: Callable[..., Any], arguments: Sequence[Any], name
 
 def adapter_of(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
     """Return what reads and writes the value, by the annotation of the function; None if it has none."""
+    try:
+        from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+    except ModuleNotFoundError:  # in `grns-client`: values are JSON
+        return None
     try:
         annotation = inspect.signature(function, eval_str=True).return_annotation
         if annotation in (inspect.Signature.empty, Any, None):

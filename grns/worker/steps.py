@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import partial
-from typing import Any, NoReturn
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from grns.errors import (
     InvalidInputError,
@@ -26,6 +24,9 @@ from grns.model.outcome import Claim, Suspension
 from grns.model.question import Question, question_id
 from grns.worker.step import EventWait, NotRecordedError, RecordedStep, StepLog, Suspended
 from grns.worker.step_function import adapter_of, call_step
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 MOST_STEPS = 10_000
 MOST_BYTES = 32 * 1024 * 1024  # of all values of a task

@@ -14,7 +14,14 @@ from grns.access.keys import authenticate, create_key, list_keys, read_key, revo
 from grns.access.principals import SCOPES, Principal
 from grns.access.token_keys import TokenKeys, rotate
 from grns.access.workspaces import create_workspace, list_workspaces
-from grns.errors import ConflictError, InvalidInputError, NotFoundError, UnauthenticatedError, UnusableError
+from grns.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnusableError,
+)
 from grns.model import api_key as words
 from grns.model.api_key import ApiKey
 from grns.model.claim_token import ShownClaimToken, SigningKey
@@ -295,6 +302,24 @@ async def test_key_bound_to_no_pool_or_a_bad_one_is_refused(peopled: Database, p
     """L15: an empty list does not mean all."""
     with pytest.raises(InvalidInputError):
         await make(peopled, scopes=["work"], pools=pools)
+
+
+async def test_key_bound_to_agents_is_these_alone(peopled: Database) -> None:
+    bound = await make(peopled, scopes=["work"], agents=["coder-2", "coder-1"])
+    who = await authenticate(peopled, bound.reveal())
+    assert [who.may_be(name) for name in ("coder-1", "coder-2", "boss")] == [True, True, False]
+    assert who.as_agent("coder-1") == "coder-1"
+    for name in (None, "boss"):
+        with pytest.raises(PermissionDeniedError, match="coder-1, coder-2"):
+            who.as_agent(name)
+    single = await authenticate(peopled, (await make(peopled, scopes=["work"], agents=["boss"])).reveal())
+    assert single.as_agent(None) == "boss"
+    free = await authenticate(peopled, (await make(peopled)).reveal())
+    assert (free.as_agent(None), free.as_agent("any"), free.may_be("any")) == (None, "any", True)
+    assert (await read_key(peopled, bound.id, workspace=OURS)).agents == ["coder-1", "coder-2"]
+    assert (await told(peopled, "evt.key.created"))[0]["payload"]["agents"] == ["coder-1", "coder-2"]
+    with pytest.raises(InvalidInputError):
+        await make(peopled, scopes=["work"], agents=[])
 
 
 # ---------------------------------------------------------------- secrets of claim tokens

@@ -78,3 +78,48 @@ async def test_a_key_of_one_pool_speaks_for_its_agents_only(door: Door) -> None:
         assert problem_of(await stranger.put(f"{AGENTS}/mine", json=PROFILE), 403) == "forbidden"
         assert problem_of(await stranger.post(f"{AGENTS}/coder/heartbeat", json={}), 403) == "forbidden"
     assert [row["name"] for row in await fetch(door.database, "select name from grns.agents")] == ["coder"]
+
+
+async def test_a_key_of_one_agent_is_that_one_only(door: Door) -> None:
+    async with door.visitor(await door.key("admin")) as visitor:
+        for name in ("coder-1", "coder-2"):
+            good(await visitor.put(f"{PREFIX}/agents/{name}", json={"agent_type": "worker"}))
+        good(await visitor.post(f"{PREFIX}/mail", json={"type": "hello", "to": "coder-2"}))
+        order = {"name": "coder", "scopes": ["work"], "agents": ["coder-1"]}
+        key = good(await visitor.post(f"{PREFIX}/keys", json=order))["key"]
+    made = await submit(door.database, workspace=OURS)
+    async with door.visitor(key) as coder:
+        assert good(await coder.get(f"{PREFIX}/me"))["agents"] == ["coder-1"]
+        for path, body in (
+            ("heartbeat", {}), ("mail/poll", {}), ("mail/ack", {"seq": 1}),
+        ):  # fmt: skip
+            good(await coder.post(f"{PREFIX}/agents/coder-1/{path}", json=body))
+            other = await coder.post(f"{PREFIX}/agents/coder-2/{path}", json=body)
+            assert problem_of(other, 404) == "not_found"
+            none = await coder.post(f"{PREFIX}/agents/none/{path}", json=body)
+            assert other.json()["detail"].replace("coder-2", "none") == none.json()["detail"]
+        profile = {"agent_type": "worker", "capabilities": ["go"]}
+        good(await coder.put(f"{PREFIX}/agents/coder-1", json=profile))
+        assert problem_of(await coder.put(f"{PREFIX}/agents/coder-2", json=profile), 404) == "not_found"
+        claim = {"task_types": ["noop"], "wait_seconds": 0}
+        refused = await coder.post(f"{PREFIX}/queue/claim", json=claim | {"agent": "coder-2"})
+        assert problem_of(refused, 403) == "forbidden"
+        assert good(await coder.post(f"{PREFIX}/queue/claim", json=claim))["task"]["id"] == made.id
+        send = {"type": "hello", "to": "coder-2"}
+        refused = await coder.post(f"{PREFIX}/mail", json=send | {"sender": "coder-2"})
+        assert problem_of(refused, 403) == "forbidden"
+        good(await coder.post(f"{PREFIX}/mail", json=send))
+        more = {"name": "more", "scopes": ["work"]}
+    rows = await fetch(door.database, "select from_agent from grns.mail order by seq")
+    assert [row["from_agent"] for row in rows] == [None, "coder-1"]
+    (worker,) = await fetch(door.database, "select agent from grns.workers")
+    assert worker["agent"] == "coder-1", "a claim without a name is that of the agent"
+    async with door.visitor(await door.key("admin")) as visitor:
+        bound = good(
+            await visitor.post(
+                f"{PREFIX}/keys", json={"name": "a", "scopes": ["admin"], "agents": ["coder-1"]}
+            )
+        )["key"]
+    async with door.visitor(bound) as visitor:
+        assert problem_of(await visitor.post(f"{PREFIX}/keys", json=more), 403) == "forbidden"
+        good(await visitor.post(f"{PREFIX}/keys", json=more | {"agents": ["coder-1"]}))

@@ -54,7 +54,7 @@ RUN_BY = {
 # Settings of Django.
 _DJANGO = {"GRNS_POOL", "GRNS_OPTIONS", "GRNS_EAGER", "GRNS_MIGRATE"}
 _VARIABLES = _DJANGO | {"GRNS_DEBUG", "GRNS_FAILPOINTS", "GRNS_POSTGRES_PASSWORD", "GRNS_CHROMIUM"} | {
-    "GRNS_API_KEY", "GRNS_MCP_URL",
+    "GRNS_API_KEY", "GRNS_API_URL", "GRNS_MCP_URL", "GRNS_TOKEN",
 }  # fmt: skip
 _STREAMS = {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ", "GRNS_OUT"}
 _PASSWORDS = {user.variable for user in users(Settings())}

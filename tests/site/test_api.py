@@ -52,6 +52,7 @@ async def test_every_command_of_the_page_works(
         subprocess.run,
         ["bash", "-c", _PROLOGUE + script.replace(SERVED, url)],
         cwd=tmp_path,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=120,

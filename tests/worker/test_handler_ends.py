@@ -19,8 +19,8 @@ import grns
 from grns import testing
 from grns.errors import InvalidInputError, TaskEndedError
 from grns.postgres.database import Database
-from grns.worker.handler_runner import is_final
 from grns.worker.hooks import AttemptEnd
+from grns.worker.judgement import is_final
 
 pool = grns.Pool("ends")
 

@@ -50,6 +50,12 @@ async def report(payload: dict[str, Any], ctx: grns.Context) -> Any:
     return {"found": [repr(one) for one in found], "more": await ctx.join(more)}
 
 
+@POOL.task
+async def adds(_payload: dict[str, Any], ctx: grns.Context) -> None:
+    ASKED.append(await ctx.results())
+    await ctx.join(await ctx.fan_out("pages", fetch_page, [{"number": 1}]))
+
+
 @pytest.fixture
 def attempts(shared: Database, client: Client) -> Iterator[Attempts]:
     BREAKS.clear()
@@ -92,6 +98,18 @@ async def test_a_handler_waits_for_its_tasks_without_a_slot(attempts: Attempts, 
     assert await attempts.run(task.id) == "succeeded"
     assert '"more": [600]' in (await row_of(shared, task.id))["result"]
     assert len(await children(shared)) == 4
+
+
+async def test_what_is_joined_is_no_result_of_a_task_that_is_needed(
+    attempts: Attempts, shared: Database
+) -> None:
+    """Or a handler would find other results when it runs again from its beginning."""
+    task = await submit(shared, "adds")
+    assert await attempts.run(task.id) == "waiting"
+    assert await attempts.run((await children(shared))[0]) == "succeeded"
+    await follow(shared)
+    assert await attempts.run(task.id) == "succeeded"
+    assert ASKED == [{}, {}]
 
 
 async def test_tasks_that_have_ended_before_are_not_waited_for(attempts: Attempts, shared: Database) -> None:

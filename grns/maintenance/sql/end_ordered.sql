@@ -1,11 +1,12 @@
--- Takes the lease from attempts of agents that were told to stop and have not: reap.sql puts their tasks back. The attempts do not count.
+-- Takes the lease from attempts of agents that were told to stop and have not, also where a new life has begun since: reap.sql puts
+-- their tasks back. The attempts do not count.
 -- $1 after how many seconds, $2 how many at most
 with stopping as (
     select w.agent_id
     from grns.agents g
     join grns.workers w on w.workspace = g.workspace and w.agent = g.name
     where g.ordered = 'stop' and g.ordered_at < now() - $1::double precision * interval '1 second'
-        and grns.agent_order(g) = 'stop'
+        and grns.life_order(g, w.agent_id) = 'stop'
 ),
 locked as (
     select t.id, t.ctid as place

@@ -1,4 +1,4 @@
--- Notes that a worker is alive, and so is its agent, unless that has begun another life; answers what the agent is told to do.
+-- Notes that a worker is alive, and so is its agent, unless that has begun another life; answers what this life is told to do.
 -- $1 agent_id, $2 for how many seconds it has had room and taken nothing, $3 how many tasks it runs, $4 workspace that it
 -- works in (null: whichever), $5 its memory in MiB and $6 its CPU in percent (null: unknown)
 with touched as (
@@ -14,6 +14,7 @@ beat as (
     from touched t
     where g.workspace = t.workspace and g.name = t.agent and coalesce(g.agent_id, t.agent_id) = t.agent_id
         and g.stopped_at is null
-    returning g.name, grns.agent_order(g) as "order"
 )
-select t.agent_id, b."order" from touched t left join beat b on b.name = t.agent
+select t.agent_id, grns.life_order(g, t.agent_id) as "order"
+from touched t
+left join grns.agents g on g.workspace = t.workspace and g.name = t.agent and g.ordered is not null

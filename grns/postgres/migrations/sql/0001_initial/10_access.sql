@@ -15,6 +15,7 @@ create table grns.api_keys (
     secret_sha256 bytea not null,
     scopes        text[] not null,
     pools         text[],                         -- agent types that it may work for; null: all
+    agents        text[],                         -- agents that it may be; null: all
     created_at    timestamptz not null default now(),
     created_by    text,
     expires_at    timestamptz,                    -- null: never
@@ -22,7 +23,8 @@ create table grns.api_keys (
     revoked_by    text,
     last_used_at  timestamptz,                    -- written once a minute at most
     constraint api_keys_shape check (octet_length(secret_sha256) = 32 and cardinality(scopes) > 0
-        and (cardinality(pools) > 0 and array_position(pools, null) is null) is not false)
+        and (cardinality(pools) > 0 and array_position(pools, null) is null) is not false
+        and (cardinality(agents) > 0 and array_position(agents, null) is null) is not false)
 ) with (fillfactor = 50);
 create index api_keys_workspace on grns.api_keys (workspace, id);
 create index api_keys_live on grns.api_keys (workspace) where revoked_at is null;

@@ -65,6 +65,14 @@ create function grns.agent_order(agent grns.agents) returns text language sql im
     select case when agent.ordered_at >= agent.started_at then agent.ordered end
 $$;
 
+-- What a life of an agent is told: an earlier one, too, which may still have tasks, if it had begun before the order.
+create function grns.life_order(agent grns.agents, life text) returns text language sql stable as $$
+    select case
+        when agent.agent_id is not distinct from life then grns.agent_order(agent)
+        else (select agent.ordered from grns.workers w where w.agent_id = life and w.started_at <= agent.ordered_at)
+    end
+$$;
+
 -- Whether a heartbeat begins a new life of an agent.
 create function grns.begins_life(agent grns.agents, life text, clock timestamptz) returns boolean language sql immutable as $$
     select agent.agent_id is distinct from life or agent.stopped_at is not null or grns.agent_health(agent, clock) = 'dead'

@@ -18,7 +18,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('issue_hours', 'select'),
     ('issue_facets', 'select'),
     ('workspaces', 'select'),
-    ('api_keys', 'select (id, workspace, name, scopes, pools, created_at, created_by, expires_at, revoked_at, revoked_by,'
+    ('api_keys', 'select (id, workspace, name, scopes, pools, agents, created_at, created_by, expires_at, revoked_at, revoked_by,'
                  ' last_used_at), insert, update (revoked_at, revoked_by)'),
     ('saved_filters', 'select, insert, update, delete'),
     ('operations', 'select, insert, update'),

@@ -1,0 +1,94 @@
+"""Runs the handlers of a pool, or plain functions, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from grns.model.json import Limits, dumps, jsonable, loads_stored
+from grns.worker.step_function import call_step
+
+if TYPE_CHECKING:
+    from grns.agent.client import AgentClient
+    from grns.agent.task import AgentTask
+    from grns.worker.handler import Handler
+    from grns.worker.pool import Pool
+
+_VALUES = Limits()
+
+
+class PoolRunner:
+    """Claims tasks, and calls their handlers."""
+
+    def __init__(self, client: AgentClient, pool: Pool | Mapping[str, Callable[..., Any]]) -> None:
+        self._client = client
+        self._pool = None if isinstance(pool, Mapping) else pool
+        self._handlers: Mapping[str, Any] = pool if isinstance(pool, Mapping) else pool.handlers
+        self._states: dict[Pool, Any] = {}
+
+    async def run(self, concurrency: int) -> None:
+        """Run tasks until the client is stopped; then leave the lifespans."""
+        async with AsyncExitStack() as resources:
+            for pool in () if self._pool is None else self._pool.pools():
+                if pool.lifespan is not None:
+                    self._states[pool] = await resources.enter_async_context(pool.lifespan(pool))
+                for function in pool.hooks.startup:
+                    await _called(function)
+                for function in pool.hooks.shutdown:
+                    resources.push_async_callback(_called, function)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(max(1, concurrency)):
+                    group.create_task(self._run_tasks())
+
+    async def _run_tasks(self) -> None:
+        async for task in self._client.tasks():
+            async with task:
+                handler = self._handlers[task.task_type]
+                if hasattr(handler, "call_signature"):
+                    task.result = await self._call(handler, task)
+                else:
+                    task.result = jsonable(await _call_function(handler, task))
+
+    async def _call(self, handler: Handler[Any, Any], task: AgentTask) -> Any:
+        """Call a handler as a worker does: with its payload, its dependencies and its time-out."""
+        from grns.worker import judgement  # it needs pydantic, as handlers do
+
+        def judge(error: BaseException) -> dict[str, Any]:
+            error_class, _ = judgement.describe(error, handler)
+            after = judgement.backoff_seconds(error, handler, task.counted_attempt)
+            return {
+                "retry": not judgement.is_final(error, handler), "after": after, "error_class": error_class,
+            }  # fmt: skip
+
+        task.judge = judge
+        lineage = handler.pool.lineage()
+        task.state = next((self._states[pool] for pool in lineage if pool in self._states), None)
+        payload = judgement.payload_of(handler, dumps(task.payload, _VALUES))
+        signature, limit = handler.call_signature, handler.timeout_seconds
+        try:
+            async with asyncio.timeout(limit) as deadline, AsyncExitStack() as resources:
+                arguments = signature.arguments(task, payload)  # type: ignore[arg-type]
+                arguments |= await signature.resolve(task, resources)  # type: ignore[arg-type]
+                value = await call_step(handler.function, (), arguments)
+        except TimeoutError as error:
+            if deadline.expired() and not str(error):
+                raise TimeoutError(f"no end after {limit} s") from None
+            raise
+        except BaseException as error:
+            raise judgement.alone(error, handler) from None
+        return loads_stored(judgement.result_text(handler, value, _VALUES))
+
+
+async def _call_function(function: Callable[..., Any], task: AgentTask) -> Any:
+    """Call a function with the payload, and with the task if it takes two arguments."""
+    takes = len(inspect.signature(function).parameters)
+    return await call_step(function, (task.payload, task)[:takes], {})
+
+
+async def _called(function: Callable[[], Any]) -> None:
+    answer = function()
+    if inspect.isawaitable(answer):
+        await answer

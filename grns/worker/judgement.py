@@ -1,0 +1,102 @@
+"""How the end of a handler is judged, wherever it runs: in a worker, or over HTTP."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry, TaskSignal
+from grns.model.envelope import first_problem
+from grns.model.failure import clean, error_message
+from grns.model.json import Limits, dumps, jsonable, loads_stored
+from grns.model.retry import Backoff, asked_seconds
+from grns.worker.step import Suspended
+
+if TYPE_CHECKING:
+    from grns.worker.handler import Handler
+
+    AnyHandler = Handler[Any, Any]
+
+
+def payload_of(handler: AnyHandler, text: str) -> Any:
+    """Return a payload as a handler takes it. Raises Fail (`bad_payload`) if it does not validate."""
+    signature = handler.call_signature
+    if not signature.takes_payload:
+        return None
+    payload = loads_stored(text)
+    if signature.payload is None:
+        return payload
+    try:
+        return signature.payload.validate_python(payload)
+    except ValidationError as error:
+        problem = first_problem(error)
+    raise Fail(f"payload.{problem}", error_class="bad_payload")  # outside of `except`: no traceback
+
+
+def result_text(handler: AnyHandler, result: Any, limits: Limits) -> str:
+    """Return what a handler returned as JSON. Raises Fail (`bad_result`) if it cannot be stored."""
+    try:
+        if (adapter := handler.call_signature.result) is not None:
+            result = _dumped(adapter, result)
+        return dumps(jsonable(result), limits)
+    except ValidationError as error:
+        problem = first_problem(error)
+    except (InvalidInputError, PydanticSerializationError) as error:
+        problem = str(error)
+    raise Fail(f"the result cannot be stored: {problem}", error_class="bad_result")
+
+
+def is_final(error: BaseException, handler: AnyHandler) -> bool:
+    """Return whether an exception ends the task as `failed`: another attempt would not help."""
+    if isinstance(error, TaskSignal):
+        return isinstance(error, Fail)
+    if isinstance(error, InvalidInputError) and error.code == "bad_handler":
+        return True  # the handler's code is wrong
+    is_retryable = handler.retryable is None or isinstance(error, handler.retryable)
+    return isinstance(error, handler.non_retryable) or not is_retryable
+
+
+def alone(error: BaseException, handler: AnyHandler) -> BaseException:
+    """Return the only error of a group, as of an `asyncio.TaskGroup`, if it decides how the attempt ends."""
+    inner = error
+    while isinstance(inner, BaseExceptionGroup) and (
+        len(inner.exceptions) == 1 or inner.split(Suspended)[1] is None
+    ):
+        inner = inner.exceptions[0]
+    decides = isinstance(inner, (TaskSignal, LeaseLostError, Suspended))
+    return inner if decides or is_final(inner, handler) != is_final(error, handler) else error
+
+
+def _dumped(adapter: TypeAdapter[Any], result: Any) -> Any:
+    """Return a result as its annotation says. Raises ValidationError if it is something else."""
+    try:
+        return adapter.dump_python(result, mode="json", by_alias=True, warnings="error")
+    except PydanticSerializationError:  # such as a dict for a model
+        return adapter.dump_python(adapter.validate_python(result), mode="json", by_alias=True)
+
+
+def describe(error: BaseException, handler: AnyHandler) -> tuple[str, str]:
+    """Return the name under which an exception is grouped, and its message."""
+    message = error_message(error)
+    if isinstance(error, TimeoutError) and not message and handler.timeout_seconds is not None:
+        message = f"no end after {handler.timeout_seconds} s"
+    named = error.error_class if isinstance(error, (Retry, Fail)) else None
+    return clean(str(named or type(error).__name__))[:255], message
+
+
+def is_on_purpose(error: BaseException) -> bool:
+    """Tell whether a handler asked for this end in so many words: where it did so explains nothing."""
+    return isinstance(error, (Retry, Fail)) and error.__cause__ is None and error.__context__ is None
+
+
+def backoff_seconds(error: BaseException, handler: AnyHandler, attempts: int) -> float:
+    """Return the delay of the next attempt, after so many that count."""
+    if isinstance(error, Retry) and (after := asked_seconds(error.after)) is not None:
+        return after
+    try:
+        return handler.backoff.delay_seconds(attempts, random.random())
+    except Exception:  # a user's own function; a broken one must not keep the task from its retry
+        return Backoff().delay_seconds(attempts, random.random())
