@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Agent, Operator, Reader
@@ -13,6 +13,7 @@ from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Body, strict_body
 from grns.api.route import router
+from grns.errors import PermissionDeniedError
 from grns.model import agent as model
 from grns.model.field_types import AgentId
 from grns.model.submission import AgentType, Token
@@ -34,6 +35,18 @@ class HeartbeatRequest(Body, model.AgentHeartbeat):
     """
 
     agent_id: AgentId | None = None
+
+
+class HeartbeatsRequest(Body):
+    """What several agents say of themselves, as those of one process."""
+
+    items: Annotated[list[model.NamedHeartbeat], Field(min_length=1, max_length=1000)]
+
+
+class OrdersResponse(BaseModel):
+    """What each agent is told. Those that are not registered are left out."""
+
+    items: list[model.NamedOrder]
 
 
 class TerminateRequest(Body):
@@ -128,6 +141,20 @@ async def beat_agent(
             request_context.workspace, name, heartbeat, life=body.agent_id
         )
     )
+
+
+@routes.post("/agents/heartbeats", response_model=OrdersResponse)
+async def beat_agents(
+    request_context: Agent,
+    body: Annotated[HeartbeatsRequest, strict_body(HeartbeatsRequest, code="bad_heartbeat")],
+) -> Response:
+    """Say that several agents live, and learn what each is told to do."""
+    for one in body.items:
+        request_context.check_agent(one.name)
+    if request_context.principal.pools:
+        raise PermissionDeniedError("this key is bound to pools: send the heartbeat of each agent alone")
+    heartbeats = request_context.context.heartbeats
+    return Answer({"items": await heartbeats.beat_many(request_context.workspace, body.items)})
 
 
 @routes.get("/agents/{name}/tasks", response_model=list[model.AgentWork])

@@ -17,7 +17,6 @@ from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.queue import TokenRequest, verified
 from grns.api.request import Body, strict_body
 from grns.api.route import router
-from grns.errors import InvalidInputError
 from grns.model.mail import Mail, Sent
 from grns.model.submission import Token
 from grns.tasks.mail import look_until
@@ -61,10 +60,9 @@ class PollResponse(BaseModel):
 
 
 class AckRequest(Body):
-    """What the agent has processed: all that was handed out up to `seq`, or the messages with these `ids`."""
+    """The ids of the messages that the agent has processed."""
 
-    seq: Annotated[int, Field(ge=1, strict=True)] | None = None
-    ids: Annotated[list[UUID], Field(max_length=1000)] = Field(default_factory=list)
+    ids: Annotated[list[UUID], Field(min_length=1, max_length=1000)]
 
 
 class AckResponse(BaseModel):
@@ -142,8 +140,6 @@ async def ack_mail(
 ) -> Response:
     """Acknowledge messages: they are not handed out again. What was never handed out stays."""
     request_context.check_agent(name)
-    if (body.seq is None) == (not body.ids):
-        raise InvalidInputError("bad_ack", "pass seq or ids")
     async with request_context.writing() as database:
         mail = request_context.client(database).mail
-        return Answer({"acked": await mail.ack(name, body.ids if body.seq is None else body.seq)})
+        return Answer({"acked": await mail.ack(name, body.ids)})

@@ -101,19 +101,16 @@ async def read(session: CliSession, out: Output, agent: str, limit: int, wait: f
     out.rows(found, _COLUMNS, nothing="no mail", now=await session.now())
 
 
-@mail.command(examples=["grns agent mail ack coder-1 MESSAGE_ID", "grns agent mail ack coder-1 --up-to 815"])
-@_AGENT
-@click.argument("ids", metavar="[ID]...", nargs=-1, type=click.UUID)
-@click.option(
-    "--up-to", type=click.IntRange(1), metavar="SEQ", help="All that were handed out up to a number."
+@mail.command(
+    examples=["grns agent mail ack coder-1 MESSAGE_ID", "grns agent mail ack coder-1 MESSAGE_ID MESSAGE_ID"]
 )
+@_AGENT
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, type=click.UUID)
 @output_option
 @with_session("write")
-async def ack(session: CliSession, out: Output, agent: str, ids: Sequence[UUID], up_to: int | None) -> None:
+async def ack(session: CliSession, out: Output, agent: str, ids: Sequence[UUID]) -> None:
     """Acknowledge messages that an agent has processed."""
-    if (up_to is None) == (not ids):
-        raise InvalidInputError("bad_ack", "pass ids of messages or --up-to")
-    acked = await session.client.mail.ack(agent, ids if up_to is None else up_to)
+    acked = await session.client.mail.ack(agent, ids)
     out.record({"acked": acked}, lambda: text(f"{acked} acknowledged"))
 
 

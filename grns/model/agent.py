@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from grns.model.field_types import AgentId
 from grns.model.submission import AgentType, Token
 
 Health = Literal["healthy", "degraded", "stale", "dead", "stopped", "absent"]
@@ -65,6 +66,22 @@ class AgentHeartbeat(BaseModel):
     current_step: _Line | None = None
     memory_mb: _Size | None = None
     cpu_percent: _Size | None = None
+
+
+class NamedHeartbeat(AgentHeartbeat):
+    """The heartbeat of one of several agents. `agent_id` is its life, as in a heartbeat of one."""
+
+    name: Token
+    agent_id: AgentId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOrder:
+    """What one of several agents is told: `drain`, `stop`, or None: work."""
+
+    name: str
+    order: Order | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

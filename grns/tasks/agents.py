@@ -18,6 +18,8 @@ from grns.model.agent import (
     AgentOrder,
     AgentProfile,
     AgentWork,
+    NamedHeartbeat,
+    NamedOrder,
     Order,
 )
 from grns.model.envelope import first_problem
@@ -236,6 +238,7 @@ class Heartbeats:
 
     def __init__(self, database: Database, *, batch_limit: int = 500) -> None:
         self._database = database
+        self._most = batch_limit
         self._batch: Batch[_Said, AgentOrder | None] = Batch(self._send, limit=batch_limit)
 
     async def beat(
@@ -257,6 +260,18 @@ class Heartbeats:
             raise NotFoundError(f"there is no agent {name[:64]} in workspace {workspace}: register it first")
         return order
 
+    async def beat_many(self, workspace: str, beats: Sequence[NamedHeartbeat]) -> list[NamedOrder]:
+        """Note that several agents live; return what each is told, but those that are not registered."""
+        said = [_Said(workspace, one.name, one, one.agent_id) for one in beats]
+        orders: list[AgentOrder | None] = []
+        for start in range(0, len(said), self._most):
+            orders += await self._send(said[start : start + self._most])
+        return [
+            NamedOrder(one.name, order.order, order.reason)
+            for one, order in zip(beats, orders, strict=True)
+            if order is not None
+        ]
+
     async def _send(self, batch: Sequence[_Said]) -> list[AgentOrder | None]:
         beats = [one.heartbeat for one in batch]
         rows = await self._database.run(
@@ -271,8 +286,8 @@ class Heartbeats:
             [one.memory_mb for one in beats],
             [one.cpu_percent for one in beats],
         )
-        orders = {row["place"]: AgentOrder(row["order"], row["reason"]) for row in rows}
-        return [orders.get(place) for place in range(1, len(batch) + 1)]
+        orders = {(row["workspace"], row["name"]): AgentOrder(row["order"], row["reason"]) for row in rows}
+        return [orders.get((one.workspace, one.name)) for one in batch]
 
 
 def checked(model: type[ModelT], said: Mapping[str, Any]) -> ModelT:

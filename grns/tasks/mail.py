@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -134,24 +133,20 @@ class Mailbox:
             lambda: self.look(agent, limit), self._transport, self._workspace, agent, wait=wait
         )
 
-    async def ack(self, agent: str, messages: Mail | UUID | int | Sequence[Mail | UUID]) -> int:
+    async def ack(self, agent: str, messages: Mail | UUID | Sequence[Mail | UUID]) -> int:
         """Acknowledge messages that an agent has processed; returns how many were open.
 
         Args:
             agent: name of the agent.
-            messages: a message or its id, several of them, or a number (`seq`): all up to it that were
-                handed out.
+            messages: a message or its id, or several of them.
 
         Raises:
             NotFoundError: there is no such agent.
         """
         await self.check(agent)
-        if isinstance(messages, int):
-            upto, ids = messages, builtins.list[UUID]()
-        else:
-            several = [messages] if isinstance(messages, Mail | UUID) else messages
-            upto, ids = None, [one.id if isinstance(one, Mail) else one for one in several]
-        (row,) = await self._database.run("ack_mail", self._workspace, agent, upto, ids)
+        several = [messages] if isinstance(messages, Mail | UUID) else messages
+        ids = [one.id if isinstance(one, Mail) else one for one in several]
+        (row,) = await self._database.run("ack_mail", self._workspace, agent, ids)
         acked: int = row["acked"]
         return acked
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import uuid4
+
 from grns.api.route import PREFIX
 from tests.support.api import OURS, Door, good, problem_of
 from tests.support.harness import submit
@@ -91,7 +94,7 @@ async def test_a_key_of_one_agent_is_that_one_only(door: Door) -> None:
     async with door.visitor(key) as coder:
         assert good(await coder.get(f"{PREFIX}/me"))["agents"] == ["coder-1"]
         for path, body in (
-            ("heartbeat", {}), ("mail/poll", {}), ("mail/ack", {"seq": 1}),
+            ("heartbeat", {}), ("mail/poll", {}), ("mail/ack", {"ids": [str(uuid4())]}),
         ):  # fmt: skip
             good(await coder.post(f"{PREFIX}/agents/coder-1/{path}", json=body))
             other = await coder.post(f"{PREFIX}/agents/coder-2/{path}", json=body)
@@ -123,3 +126,28 @@ async def test_a_key_of_one_agent_is_that_one_only(door: Door) -> None:
     async with door.visitor(bound) as visitor:
         assert problem_of(await visitor.post(f"{PREFIX}/keys", json=more), 403) == "forbidden"
         good(await visitor.post(f"{PREFIX}/keys", json=more | {"agents": ["coder-1"]}))
+
+
+async def test_many_agents_beat_at_once(door: Door) -> None:
+    async with door.visitor(await door.key("admin")) as visitor:
+        for name in ("coder-1", "coder-2", "coder-3"):
+            good(await visitor.put(f"{AGENTS}/{name}", json=PROFILE))
+        beats = [{"name": f"coder-{n}", "status": "working", "agent_id": f"life-{n}"} for n in (1, 2, 9)]
+        told = good(await visitor.post(f"{AGENTS}/heartbeats", json={"items": beats}))["items"]
+        assert [(one["name"], one["order"]) for one in told] == [("coder-1", None), ("coder-2", None)]
+        good(await visitor.post(f"{AGENTS}/coder-2/terminate", json={"reason": "deploy"}))
+        told = good(await visitor.post(f"{AGENTS}/heartbeats", json={"items": beats}))["items"]
+        assert [(one["order"], one["reason"]) for one in told] == [(None, None), ("drain", "deploy")]
+        health = {one["name"]: one["health"] for one in good(await visitor.get(AGENTS))["items"]}
+        assert health == {"coder-1": "healthy", "coder-2": "healthy", "coder-3": "absent"}
+        wrongs: list[dict[str, Any]] = [{}, {"items": []}, {"items": [{"status": "idle"}]}]
+        for wrong in [*wrongs, {"items": [{"name": "a", "x": 1}]}]:
+            assert problem_of(await visitor.post(f"{AGENTS}/heartbeats", json=wrong), 400) == "bad_heartbeat"
+        bound = good(
+            await visitor.post(
+                f"{PREFIX}/keys", json={"name": "a", "scopes": ["work"], "agents": ["coder-1"]}
+            )
+        )
+    async with door.visitor(bound["key"]) as coder:
+        assert problem_of(await coder.post(f"{AGENTS}/heartbeats", json={"items": beats}), 404) == "not_found"
+        good(await coder.post(f"{AGENTS}/heartbeats", json={"items": beats[:1]}))

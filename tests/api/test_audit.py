@@ -29,6 +29,7 @@ WORK = {
     "suspend_claim",
     "stream_claim",
     "beat_agent",
+    "beat_agents",
     "poll_mail",
     "ack_mail",
     "complete_claim",

@@ -31,7 +31,7 @@ async def test_mail_is_sent_handed_out_and_acknowledged(door: Door) -> None:
         assert (mail["id"], mail["from_agent"], mail["deliveries"]) == (said["message_id"], "planner", 1)
         assert problem_of(await reader.post(f"{BOX}/poll", json={}), 403) == "forbidden"
         assert problem_of(await agent.post(f"{BOX}/ack", json={}), 400) == "bad_ack"
-        assert good(await agent.post(f"{BOX}/ack", json={"seq": mail["seq"]})) == {"acked": 1}
+        assert good(await agent.post(f"{BOX}/ack", json={"ids": [mail["id"]]})) == {"acked": 1}
         assert good(await agent.post(f"{BOX}/ack", json={"ids": [mail["id"]]})) == {"acked": 0}
         assert good(await agent.post(f"{BOX}/poll", json={}))["items"] == []
         (listed,) = good(await reader.get(MAIL, params={"about": "gr-1"}))["items"]

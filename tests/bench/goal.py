@@ -112,6 +112,7 @@ def _latency(sizes: Sizes) -> list[Goal]:
             Goal(what=what, figure=figure, bound=bound, unit=MILLISECONDS, is_most=True)
             for what, figure, bound in (
                 ("a recorded step, over a bare commit", "step.over_commit", 0.3),
+                ("a mailbox, read among a million messages, p95", "mail.p95", 10),
                 ("end → start of a task that needs it, p50", "hop.p50", 8),
                 ("end → start of a task that needs it, p99", "hop.p99", 25),
                 (
@@ -156,6 +157,7 @@ def _costs(sizes: Sizes) -> list[Goal]:
         (f"{running}: memory, with its heartbeat process", "long.memory", 250.0, MEGABYTES),
     ]
     wanted.append((f"{sizes.children:,} tasks that sleep: share of a core", "asleep.cpu", 0.01, SHARE))
+    wanted.append(("heartbeats of 10,000 agents: share of a core", "agents.cpu", 0.02, SHARE))
     for role in ROLES:
         wanted.append((f"idle {role}: share of a core", f"idle.{role}.cpu", 0.01, SHARE))
         wanted.append((f"idle {role}: statements", f"idle.{role}.statements", 6.0, STATEMENTS))

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from tests.bench import (
+    agents,
     backlog,
     bare,
     check,
@@ -56,6 +57,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("hops", "tasks that need others", hops.measure, is_repeated=False),
     Scenario("steps", "steps and sleeps", steps.measure, is_repeated=False),
     Scenario("output", "streamed output", output.measure, is_repeated=False),
+    Scenario("agents", "agents and their mail", agents.measure, is_repeated=False),
     Scenario("backlog", "a long backlog", backlog.measure, is_repeated=False),
     Scenario("long", "long tasks", long.measure, is_repeated=False),
     Scenario("idle", "doing nothing", idle.measure, is_repeated=False),

@@ -67,6 +67,11 @@ class Sizes:
         return self.rows // 4
 
     @property
+    def mail(self) -> int:
+        """Messages between agents that there are."""
+        return 50 * self.rows
+
+    @property
     def window_seconds(self) -> float:
         """How long processes are watched that have little to do."""
         return max(_GOALS_SECONDS * self.rows / GOALS_ROWS, 3.0)

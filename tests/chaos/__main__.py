@@ -26,6 +26,7 @@ from tests.chaos.checker import Checker, Report
 from tests.chaos.graphs import let_all_end
 from tests.chaos.limits import put_limits
 from tests.chaos.nemesis import Nemesis
+from tests.chaos.post import put_crew
 from tests.chaos.schedules import pause_all, put_all
 from tests.chaos.services import check_services
 from tests.chaos.show import progress_on, show_violations, violations
@@ -48,7 +49,8 @@ _OPEN = """
         (select count(*) from grns.workflows where ended_at is null) as workflows,
         (select count(*) from grns.operations where due_at is not null) as operations,
         (select last_value from grns.events_seq) - (select low from grns.webhook_cursor) as untold,
-        (select count(*) from grns.webhook_deliveries where due_at is not null) as deliveries{more}
+        (select count(*) from grns.webhook_deliveries where due_at is not null) as deliveries,
+        (select count(*) from grns.mail where acked_at is null) as mail{more}
 """
 # A delivery that has failed would wait for hours: the receiver is well again.
 _DUE = "update grns.webhook_deliveries set due_at = now() where due_at > now() and claim_id is null"
@@ -66,7 +68,7 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
     nemesis = Nemesis(stage, options.seed, per_second=options.faults, only=options.only)
     witness = Witness(stage)
     try:
-        await stage.start(put_all, put_limits)
+        await stage.start(put_all, put_limits, put_crew)
         witness.start()
         seconds = await _blow(stage, nemesis, options, console)
         drained = await _drain(stage, console)
@@ -157,7 +159,9 @@ async def _drain(stage: Stage, console: Console) -> bool:
         await asyncio.sleep(0.5)
     names = "tasks, rows of the log, streams with losses, how far these are, rows not counted,"
     names += " rows not followed, workflows, operations,"
-    names += " rows that webhooks have not seen, deliveries, events that the subscription has not handled"
+    names += (
+        " rows that webhooks have not seen, deliveries, mail, events that the subscription has not handled"
+    )
     console.print(f"not drained: {names}: {left}")
     return False
 
@@ -181,7 +185,8 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: Co
     console.print(f"{report.executions:,} executions, {report.events:,} events and dead letters in the log")
     console.print(
         f"{report.needy:,} tasks and workflows that need others, {report.ticks:,} times of schedules,"
-        f" {report.limited:,} tasks under limits, {report.stepwise:,} with steps"
+        f" {report.limited:,} tasks under limits, {report.stepwise:,} with steps,"
+        f" {report.mail:,} messages"
     )
     operations = ", ".join(f"{count:,} {state}" for state, count in report.operations.items()) or "none"
     console.print(f"bulk operations: {operations}; messages sent to a webhook: {report.deliveries:,}")
@@ -229,6 +234,8 @@ def _write(
         "tasks_and_workflows_that_need_others": report.needy,
         "times_of_schedules": report.ticks,
         "tasks_under_limits": report.limited,
+        "tasks_with_steps": report.stepwise,
+        "messages_between_agents": report.mail,
         "operations": dict(report.operations),
         "messages_sent_to_a_webhook": report.deliveries,
         "taken_away_and_explained": dict(report.repeated),

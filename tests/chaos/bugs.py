@@ -440,4 +440,39 @@ MUTANTS = (
         (Edit("grns/postgres/errors.py", "raise OutcomeUnknownError(f\"no answer", "raise UnavailableError(f\"no answer"),),
         "submit_tasks.answered=drop",
     ),
+    Mutant(
+        "mail of an attempt that has lost its task", "tests", ("assert [] == ['refused']",),
+        (Edit(f"{_SCHEMA}/21_agents.sql", "t.id = task_id and t.attempt = attempt and t.lease_id = lease_id", "t.id = task_id"),),
+        "tests/tasks/test_mail.py",
+    ),
+    Mutant(
+        "mail that is acknowledged unseen", "tests", ("assert",),
+        (_sql("ack_mail", "m.id = any($3::uuid[])", "(m.id = any($3::uuid[]) or true)"),),
+        "tests/tasks/test_mail.py",
+    ),
+    Mutant(
+        "mail that is handed out once", "tests", ("assert",),
+        (_sql("poll_mail", "m.acked_at is null and m.expires_at", "m.delivered_at is null and m.expires_at"),),
+        "tests/tasks/test_mail.py::test_a_message_comes_again_until_it_is_acknowledged",
+    ),
+    Mutant(
+        "a task for one agent that any worker claims", "tests", ("assert",),
+        (_sql("claim", " and t.route = ''", ""),),
+        "tests/tasks/test_routing.py::test_a_task_for_an_agent_is_run_by_no_one_else",
+    ),
+    Mutant(
+        "a task that an agent without the capability claims", "tests", ("assert",),
+        (_sql("claim_next", "where grns.capabilities_of(s.route) <@ g.capabilities", ""),),
+        "tests/tasks/test_routing.py",
+    ),
+    Mutant(
+        "an agent that hangs and is saved by its next life", "tests", ("not enough values to unpack",),
+        (_sql("end_ordered", "grns.life_order(g, w.agent_id)", "grns.agent_order(g)"),),
+        "tests/tasks/test_agents.py::test_a_new_life_does_not_save_one_that_was_told_to_stop",
+    ),
+    Mutant(
+        "results of joined tasks among those of needed ones", "tests", ("assert [{}, {",),
+        (_sql("read_results", " and e.name is not null", ""),),
+        "tests/workflows/test_fan_out.py::test_what_is_joined_is_no_result_of_a_task_that_is_needed",
+    ),
 )  # fmt: skip

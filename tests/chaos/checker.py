@@ -20,6 +20,7 @@ from tests.chaos.harm import OVER_HTTP, Harms
 from tests.chaos.http_worker import POOL
 from tests.chaos.limits import Limited
 from tests.chaos.operator import PARKED
+from tests.chaos.post import Mailed
 from tests.chaos.schedules import KEY, Schedules
 from tests.chaos.steps import Stepwise
 
@@ -35,6 +36,7 @@ VIOLATIONS = {
     "needs": "run before its needs were met, or ended against them, or needs not as their tasks have ended",
     "schedule": "a time that was due and not decided once, or whose task is not there once",
     "step": "a recorded step that ran again, or is missing, or a fan-out whose tasks are not there once",
+    "mail": "lost, acknowledged unseen, or sent by an attempt that had lost its task",
     "limit": "more of a key at once, or in a time, than its limits allow, or queued without its admitter",
     "attempts": "attempted more often than it may be",
     "unclaimed run": "run without a claim in the log",
@@ -140,6 +142,7 @@ class Report:
     ticks: int = 0
     limited: int = 0
     stepwise: int = 0
+    mail: int = 0
     operations: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
     violations: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in VIOLATIONS})
@@ -184,6 +187,7 @@ class Checker:
         self.schedules = Schedules()
         self.limited = Limited()
         self.stepwise = Stepwise()
+        self.mailed = Mailed()
 
     async def check(self, url: str) -> Report:
         """Read everything, and say what is wrong."""
@@ -220,6 +224,8 @@ class Checker:
             self.report.found("limit", detail)
         for detail in self.stepwise.judge(self._directory, self._tasks):
             self.report.found("step", detail)
+        for detail in self.mailed.judge(self._directory, self._log):
+            self.report.found("mail", detail)
         for place in sorted(self._directory.glob("scheduler-*.log")):
             for line in place.read_text().splitlines():
                 if '"waits_repaired"' in line:
@@ -244,6 +250,7 @@ class Checker:
         await self.schedules.read(connection)
         await self.limited.read(connection)
         await self.stepwise.read(connection)
+        await self.mailed.read(connection)
         counts = await connection.fetch(_COUNTS)
         self._counts = {(row["task_type"], row["status"]): row["count"] for row in counts}
         agents = await connection.fetch("select agent_id, agent_type, pid from grns.workers")
@@ -255,6 +262,7 @@ class Checker:
         self.report.events = len(self._messages)
         self.report.needy = len(self.graphs.waits)
         self.report.ticks = self.schedules.decided
+        self.report.mail = len(self.mailed.rows)
         self.report.limited = len(self.limited.keys)
         self.report.stepwise = len({task_id for task_id, _ in self.stepwise.attempts})
         self.report.states.update(row["status"] for row in self._tasks.values())

@@ -29,6 +29,7 @@ from rich.table import Table
 from tests.chaos.checker import Checker, Report
 from tests.chaos.limits import put_limits
 from tests.chaos.moments import ACTIONS, HITS, MOMENTS, Moment
+from tests.chaos.post import put_crew
 from tests.chaos.schedules import pause_all, put_all
 from tests.chaos.show import progress_on, show_violations, violations
 from tests.chaos.stage import Seat, Stage, send_all
@@ -45,6 +46,7 @@ _RATE = 3.0
 _KEEPERS = ("renew.", "touch_worker.")
 _LEFT = """
     select (select count(*) from grns.tasks where finished_at is null and created_at <= $1)
+        + (select count(*) from grns.mail where acked_at is null and created_at <= $1)
         + greatest(0, $2 - (select low from grns.relay_cursor))
         + greatest(0, $2 - (select low from grns.count_cursor))
         + greatest(0, $2 - (select low from grns.follow_cursor))
@@ -216,7 +218,7 @@ class Campaign:
         stage = Stage(directory, rate=_RATE, lease_seconds=_LEASE_SECONDS)
         try:
             async with self._starting:  # a lease does not survive dozens of processes that start at once
-                await stage.start(put_all, put_limits)
+                await stage.start(put_all, put_limits, put_crew)
             tried = Range(stage, self._chance)
             while self._left:
                 case = self._left.popleft()

@@ -396,6 +396,7 @@ FAULTS = (
     Fault("HTTP worker: SIGTERM", _signal(signal.SIGTERM, "http-worker"), 1),
     Fault("HTTP worker: frozen", _freeze("http-worker", leases=2.0), 1),
     Fault("submitter: SIGKILL", _signal(signal.SIGKILL, "submitter"), 1),
+    Fault("reader of mail: SIGKILL", _signal(signal.SIGKILL, "reader"), 1),
     Fault("failpoint armed", _arm, 3),
     Fault("network to Postgres: cut", _network("postgres", _cut, 0.3), 6),
     Fault("network to Postgres: refused", _network("postgres", _refuse, 3.0), 3),

@@ -22,7 +22,7 @@ _ANSWER_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0
 _BLINKS = ("network to Postgres: cut", "Postgres: backends terminated")
 # Those of the broker cost none: leases are renewed through Postgres alone.
-_HARMLESS = ("NATS", "network to NATS", "daemon", "submitter")
+_HARMLESS = ("NATS", "network to NATS", "daemon", "submitter", "reader")
 # How long they are felt afterwards, in seconds: starting again, reconnecting. What a stranger has locked
 # cannot be renewed meanwhile. Who is asked to end claims nothing more but what is under way; a signal is
 # heard, though, only when the process gets the CPU, which on a busy machine is late.

@@ -9,13 +9,17 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import grns
+from grns.errors import GrnsError
 from tests.chaos.journal import Journal
+from tests.chaos.post import CREW, SENDS
 from tests.chaos.steps import CLAIMED, SIGNAL, STEPS
 
 pool = grns.Pool(os.environ.get("GRNS_CHAOS_AGENT_TYPE", "worker"))
 _journal: Journal | None = None
+_mails: Journal | None = None
 
 
 def _note(what: str, task: grns.Context, **more: Any) -> None:
@@ -41,11 +45,25 @@ async def _steady(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]
     except asyncio.CancelledError:
         _note("cancelled", task)
         raise
+    if payload["number"] % SENDS == 0:
+        await _write(task, payload["number"])
     if random.random() < payload.get("failing", 0.0):
         _note("failed", task)
         raise grns.Retry("drawn so", after=random.random())
     _note("end", task)
     return {"number": payload["number"], "attempt": task.attempt}
+
+
+async def _write(task: grns.Context, number: int) -> None:
+    """Send mail to one of the crew, as this attempt."""
+    global _mails
+    if _mails is None:
+        _mails = Journal(Path(os.environ["GRNS_CHAOS_DIRECTORY"]) / f"mails-{os.getpid()}.jsonl")
+    to, new = CREW[number % len(CREW)], uuid4()
+    _mails.note("mails", id=str(new), to=to)
+    with suppress(GrnsError):  # it has lost its task, or Postgres is away: perhaps it was sent
+        await task.client.mail.send("fact", {"number": number}, to=to, about=task.id, message_id=new)
+        _mails.note("mailed", id=str(new))
 
 
 @pool.task("limited", max_attempts=8)

@@ -21,6 +21,7 @@ from grns.errors import LocalServerError
 from grns.postgres import migrate
 from tests.chaos.disk import Disk
 from tests.chaos.journal import Journal
+from tests.chaos.post import CREW
 from tests.chaos.proxy import Proxy
 from tests.chaos.services import Services
 from tests.chaos.subscriber import TABLE
@@ -396,4 +397,9 @@ def _cast(rate: float, services: Services | None) -> list[tuple[str, list[str], 
         share = str(rate * _SHARES[way])
         command = ["tests.chaos.grapher", share] if way == "graph" else ["tests.chaos.submitter", way, share]
         cast.append((f"submitter-{number}", command, {}))
+    if rate:
+        cast.append(("submitter-8", ["tests.chaos.mail_sender", str(rate / 30)], {}))
+    for number in (1, 2):
+        names = [name for name in CREW if CREW.index(name) % 2 == number - 1]
+        cast.append((f"reader-{number}", ["tests.chaos.mail_reader", *names], {}))
     return cast

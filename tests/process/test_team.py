@@ -1,7 +1,7 @@
 """A team of agents in processes of their own, and everything that can go wrong with it in one run.
 
 A planner (a pool), two coders over HTTP (one on `grns-client`, one a shell script), and a reviewer over MCP,
-who is away at first and rejects once. One coder is killed with SIGKILL, the other one hangs and is terminated.
+who is away first and rejects once. One coder is killed with SIGKILL, the other hangs and is terminated.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ async def test_a_team_does_its_work_whatever_happens_to_it(
                     assert asked == {"code": "api.py schema.sql", "turn": 1}
                     asked = await review(reviewer, approved=True, feedback="", reads=1)
                     assert asked == {"code": "api.py schema.sql fix.py", "turn": 2}
-                result = await client.handle(last.id).result(timeout=60)
+                result: Any = await client.handle(last.id).result(timeout=60)
         assert result == {"code": "api.py schema.sql fix.py", "turns": 2, "reviewer": "reviewer"}
         assert (await run.wait(timeout=30)).status == "succeeded"
 

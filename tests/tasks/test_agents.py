@@ -259,6 +259,29 @@ async def test_tasks_of_an_agent_that_does_not_stop_run_elsewhere(client: Client
     assert (row["status"], row["uncounted_attempts"]) == ("queued", 1), "the attempt does not count"
 
 
+async def test_a_new_life_does_not_save_one_that_was_told_to_stop(client: Client, shared: Database) -> None:
+    """As where a service starts it again at once: what hangs loses its task, and the new life works."""
+    later = replace(CODER, agent_id="worker-2")
+    await client.agents.put("coder", pool=CODER.agent_type, max_concurrent_tasks=5)
+    await begin(shared)
+    held = await claim(shared, (await submit(shared)).id, who=CODER)
+    await client.agents.terminate("coder", graceful=False)
+    await begin(shared, later)
+    other = await claim(shared, (await submit(shared)).id, who=later)
+    assert (await registry.touch(shared, "worker-1", idle_seconds=0)).order == "stop"
+    assert (await registry.touch(shared, "worker-2", idle_seconds=0)).order is None
+    assert (await client.agents.get("coder")).order is None
+    await fetch(
+        shared,
+        "with moved as (update grns.workers set started_at = started_at - interval '31 s')"
+        " update grns.agents set ordered_at = ordered_at - interval '31 s',"
+        " started_at = started_at - interval '31 s'",
+    )
+    (cut,) = await shared.run("end_ordered", 30.0, BATCH)
+    assert (cut["id"], cut["agent_id"]) == (held.id, "worker-1")
+    assert (await finish(shared, other, Verb.SUCCEED)).status == "succeeded"
+
+
 async def test_a_worker_drains_when_its_agent_is_told_to(client: Client, shared: Database) -> None:
     stopped, emitted = asyncio.Event(), list[Signal]()
     slots = Slots(2)

@@ -44,7 +44,7 @@ async def test_a_message_comes_again_until_it_is_acknowledged(mailboxes: Client)
     assert types(again) == ["one", "two", "three"]
     assert [one.deliveries for one in again] == [2, 2, 1]
     assert await mail.ack("coder-1", again[1]) == 1
-    assert await mail.ack("coder-1", again[0].seq) == 1
+    assert await mail.ack("coder-1", again[0]) == 1
     assert types(await mail.poll("coder-1")) == ["three"]
     assert await mail.ack("coder-1", [again[2].id, again[0].id]) == 1
     assert await mail.poll("coder-1") == []
@@ -60,7 +60,7 @@ async def test_what_was_never_handed_out_is_not_acknowledged(mailboxes: Client, 
         await mail.send("early", to="coder-1")
         (early,) = await mail.poll("coder-1")
         await connection.execute("commit")
-        assert await mail.ack("coder-1", early.seq) == 1
+        assert await mail.ack("coder-1", early) == 1
     assert types(await mail.poll("coder-1")) == ["late"]
 
 

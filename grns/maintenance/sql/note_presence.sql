@@ -4,7 +4,9 @@ with changed as (
     select g.ctid as at, g.known_health as was, g.known_agent_id is distinct from g.agent_id as is_new,
         grns.agent_health(g, now()) as health
     from grns.agents g
-    where grns.agent_health(g, now()) <> g.known_health or g.known_agent_id is distinct from g.agent_id
+    where (g.known_agent_id is distinct from g.agent_id or g.stopped_at is not null or g.known_health <> 'healthy'
+            or g.last_seen_at < now() - g.heartbeat_interval_seconds * interval '3 s')  -- what is quick to see of nearly all
+        and (grns.agent_health(g, now()) <> g.known_health or g.known_agent_id is distinct from g.agent_id)
     limit $1
     for no key update of g skip locked
 ),

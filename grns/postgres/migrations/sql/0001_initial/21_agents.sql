@@ -48,8 +48,8 @@ create index agents_of_type on grns.agents (workspace, agent_type, name);
 create index agents_ordered on grns.agents (workspace, name) where ordered is not null;
 create index agents_called on grns.agents (workspace, agent_type, name) where agent_url is not null or coordinator_enabled;
 
--- The health of an agent, by the age of its last heartbeat.
-create function grns.agent_health(agent grns.agents, clock timestamptz) returns text language sql immutable as $$
+-- The health of an agent, by the age of its last heartbeat. It is stable, as the times that it computes: else it could not be inlined.
+create function grns.agent_health(agent grns.agents, clock timestamptz) returns text language sql stable as $$
     select case
         when agent.agent_id is null then 'absent'
         when agent.stopped_at is not null then 'stopped'
@@ -74,7 +74,7 @@ create function grns.life_order(agent grns.agents, life text) returns text langu
 $$;
 
 -- Whether a heartbeat begins a new life of an agent.
-create function grns.begins_life(agent grns.agents, life text, clock timestamptz) returns boolean language sql immutable as $$
+create function grns.begins_life(agent grns.agents, life text, clock timestamptz) returns boolean language sql stable as $$
     select agent.agent_id is distinct from life or agent.stopped_at is not null or grns.agent_health(agent, clock) = 'dead'
 $$;
 
@@ -175,6 +175,7 @@ declare
     trace text := nullif(current_setting('grns.trace_id', true), '');
     asked grns.mail;
     answers boolean := false;  -- whether it goes to who asked
+    task_version bigint := 0;
     sent integer;
     wrong text;
 begin
@@ -192,7 +193,7 @@ begin
         raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value', detail = 'bad_message';
     end if;
     if task_id is not null then
-        select t.trace_id into trace
+        select t.trace_id, t.version into trace, task_version
         from grns.tasks t
         where t.id = task_id and t.attempt = attempt and t.lease_id = lease_id and t.workspace = workspace and t.status = 'running'
         for share;
@@ -257,7 +258,7 @@ begin
     end if;
     if sent > 0 then
         insert into grns.events (version, workspace, task_id, kind, attempt, trace_id, actor, payload)
-        values (0, workspace, task_id, 'evt.message.sent', attempt, coalesce(trace, replace(gen_random_uuid()::text, '-', '')), actor,
+        values (task_version, workspace, task_id, 'evt.message.sent', attempt, coalesce(trace, replace(gen_random_uuid()::text, '-', '')), actor,
             json_build_object('message_id', new_id, 'type', type, 'from_agent', from_agent, 'task_id', task_id, 'to_agent', to_agent,
                 'to_task', asked.from_task, 'to_pool', to_pool, 'agents', sent, 'correlation_id', correlation_id, 'in_reply_to', in_reply_to, 'payload', payload,
                 'actor', actor));
