@@ -165,7 +165,8 @@ def rfc3339(instant: datetime) -> str:
 
 
 _CLEARER = {
-    "timezone_aware": "a time needs its time zone, such as 2026-01-31T09:00:00Z, in Python datetime.now(UTC)"
+    "dict_type": 'pass one object, such as {"number": 1}',
+    "timezone_aware": "a time needs its time zone, such as 2026-01-31T09:00:00Z, in Python datetime.now(UTC)",
 }
 
 

@@ -167,6 +167,8 @@ async def test_a_payload_that_is_no_object_is_told_what_to_pass(client: Client) 
     untyped: Any = client
     with pytest.raises(InvalidInputError, match=r'pass one object, such as \{"number": 1\}, not str'):
         await untyped.submit(fetch_page, "https://example.org")
+    with pytest.raises(InvalidInputError, match=r'payload: pass one object, such as \{"number": 1\}'):
+        await untyped.submit("count", 100, pool="worker")
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(-60, "queued"), (3600, "waiting")])

@@ -16,6 +16,12 @@ from mcp_types import CallToolResult, ElicitRequest, ElicitResult, Request, Requ
 from pydantic import Field
 
 from grns.api.mcp.task_extension import ID
+from tests.support.api import Door
+
+WORK = {
+    "work_next", "work_progress", "work_ask", "work_done", "work_fail", "work_release", "message_send",
+    "message_read", "message_ack",
+}  # fmt: skip
 
 Ask = Callable[[ElicitRequest], Awaitable[ElicitResult]]
 
@@ -127,3 +133,13 @@ def text_of(answer: CallToolResult) -> str:
     (content,) = answer.content
     assert isinstance(content, TextContent)
     return content.text
+
+
+async def key(door: Door, *scopes: str) -> str:
+    """Make a key of the default workspace."""
+    return await door.key(*scopes, workspace="default")
+
+
+async def tools_of(client: Client) -> set[str]:
+    """Return the names of the tools that there are."""
+    return {one.name for one in (await client.list_tools()).tools}

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import MCPError
 from mcp_types import ElicitRequest, ElicitResult
 from pydantic import BaseModel
 
@@ -24,7 +21,7 @@ from grns.maintenance.reaper import reap
 from grns.postgres.database import Database
 from grns.web.app import make_site
 from grns.worker.declared import publish_task_types
-from tests.mcp.host import TaskHost, called, host, refused, text_of
+from tests.mcp.host import WORK, TaskHost, called, host, key, refused, text_of, tools_of
 from tests.support.api import Door, good, problem_of, serving
 from tests.support.harness import eventually, status_of, submit
 from tests.support.store import lapse
@@ -32,27 +29,6 @@ from tests.support.store import lapse
 MODES: list[dict[str, Any]] = [{}, {"mode": "legacy"}]
 
 
-@pytest.fixture
-async def url(door: Door) -> AsyncIterator[str]:
-    """Where the API and the dashboard are."""
-    async with serving(door.context, make_site(door.context)) as server:
-        yield server.url
-
-
-async def key(door: Door, *scopes: str) -> str:
-    """Make a key of the default workspace."""
-    return await door.key(*scopes, workspace="default")
-
-
-async def tools_of(client: Client) -> set[str]:
-    """Return the names of the tools that there are."""
-    return {one.name for one in (await client.list_tools()).tools}
-
-
-WORK = {
-    "work_next", "work_progress", "work_ask", "work_done", "work_fail", "work_release", "message_send",
-    "message_read", "message_ack",
-}  # fmt: skip
 READ = {
     "task_wait", "task_show", "task_list", "task_explain", "agent_list", "question_list", "question_show",
 }  # fmt: skip
@@ -256,6 +232,37 @@ async def test_a_published_task_type_is_a_tool(
         assert (answer["status"], answer["result"]) == ("succeeded", {"refunded": 5})
 
 
+@pytest.mark.parametrize("takes_tasks", [False, True])
+async def test_a_key_that_may_not_read_hears_that_its_task_was_submitted(
+    url: str, door: Door, shared: Database, takes_tasks: bool
+) -> None:
+    """Who is told of an error submits again, and the order is refunded twice."""
+    await published(shared)
+    extensions = [TaskHost(never)] if takes_tasks else []
+    async with host(url, await key(door, "submit"), extensions=extensions) as client:
+        for call in (
+            {"name": "refund", "order": "1", "amount": 5},
+            {"name": "task_submit", "task_type": "refund", "pool": "desk", "wait_seconds": 5},
+        ):
+            made = await called(client, str(call.pop("name")), **call)
+            assert made["status"] == "submitted"
+            assert made["next"].startswith("do not submit it again; its result cannot be read: the scope")
+            assert await status_of(shared, made["task_id"]) == "queued"
+
+
+async def test_a_published_task_that_fails_is_an_error_of_its_tool(
+    url: str, door: Door, shared: Database
+) -> None:
+    await published(shared)
+    async with host(url, await key(door, "submit", "read")) as client:
+        working = asyncio.create_task(worked(url, await key(door, "work"), None, fails=True))
+        told = json.loads(await refused(client, "refund", order="1", amount=5))
+        await working
+        assert (told["status"], told["error"]["message"]) == ("failed", "no money")
+        seen = await called(client, "task_wait", task_id=told["task_id"])  # the tool did what it is for
+        assert seen["status"] == "failed"
+
+
 async def never(_request: ElicitRequest) -> ElicitResult:
     """Be asked nothing."""
     raise AssertionError
@@ -350,20 +357,6 @@ async def test_any_replica_answers(door: Door, shared: Database) -> None:
             task = await called(client, "task_submit", task_type="refund", pool="desk", payload={})
         async with host(second.url, shown, extensions=[extension]) as client:
             assert (await called(client, "task_show", task_id=task["task_id"]))["status"] == "queued"
-
-
-async def test_a_program_speaks_it_on_standard_streams(url: str, door: Door, shared: Database) -> None:
-    made = await submit(shared)
-    server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "grns", "mcp", "--url", url],
-        env={"GRNS_API_KEY": await key(door, "work")},
-    )
-    async with Client(stdio_client(server)) as client:
-        assert await tools_of(client) == WORK
-        work = await called(client, "work_next", task_types=["noop"])
-        assert await called(client, "work_done", token=work["token"]) == {"status": "succeeded"}
-    assert await status_of(shared, made.id) == "succeeded"
 
 
 async def test_what_a_key_may_do(door: Door) -> None:

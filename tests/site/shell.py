@@ -29,9 +29,11 @@ async def run_shell(script: str, directory: Path) -> str:
     return said.decode()
 
 
-async def request_variables(database: Database, url: str) -> str:
+async def request_variables(database: Database, url: str, *scopes: str) -> str:
     """Return the lines that set what the requests of pages use: API, AUTH and JSON."""
-    key, _ = await create_key(database, workspace="default", name="shell", scopes=["work"], actor="cli:test")
+    key, _ = await create_key(
+        database, workspace="default", name="shell", scopes=["work", *scopes], actor="cli:test"
+    )
     return (
         f"API={url}/api/v1\nAUTH='Authorization: Bearer {key.reveal()}'\n"
         "JSON='Content-Type: application/json'\n"

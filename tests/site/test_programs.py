@@ -124,11 +124,11 @@ async def test_schedules(fleet: Fleet, database: Database, broker: LocalNats, tm
         sys.path.remove(str(tmp_path))
     async with grns.connect(database_url=database.url, nats_url=broker.url) as client:
 
-        async def declared() -> list[str]:
-            return [one.name for one in (await client.schedules.list()).rows]
+        async def are_declared() -> bool:
+            names = [one.name for one in (await client.schedules.list()).rows]
+            return names == ["reports-sweep_files", "reports-write_report"]
 
-        await eventually(declared)
-        assert await declared() == ["reports-sweep_files", "reports-write_report"]
+        await eventually(are_declared)
         await nightly.put(client)
         async with database.connection() as connection:
             await connection.execute(

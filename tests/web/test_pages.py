@@ -18,6 +18,7 @@ from grns.telemetry.service_signals import RequestAnswered, RequestCrashed
 from grns.web.app import PAGES
 from grns.web.page_request import NAVIGATION
 from grns.worker.finishes import Finish, Finishes
+from grns.worker.progress import ProgressStore, Report
 from grns.worker.step_store import StepStore
 from tests.support.aggregators import count_all
 from tests.support.followers import begin_here, follow
@@ -203,6 +204,17 @@ async def test_page_of_a_task_shows_its_steps(guest: Browser, shared: Database) 
     answer = await guest.client.get(f"/tasks/{owner.id}")
     assert "plan &lt;1&gt;" in answer.text
     assert "&lt;b&gt;" in answer.text
+
+
+@pytest.mark.parametrize(("verb", "is_shown"), [(Verb.SUCCEED, False), (Verb.FAIL, True)])
+async def test_page_of_an_ended_task_shows_how_far_it_came_unless_it_succeeded(
+    guest: Browser, shared: Database, verb: Verb, is_shown: bool
+) -> None:
+    owner = await claim(shared, (await submit(shared)).id)
+    await ProgressStore(shared, batch_limit=1).write(owner, Report(percent=70, step="reads page 7"))
+    assert (await guest.open(f"/tasks/{owner.id}")).root.all("progress")
+    await finish(shared, owner, verb)
+    assert bool((await guest.open(f"/tasks/{owner.id}")).root.all("progress")) is is_shown
 
 
 async def test_page_of_a_workflow_leads_to_the_task_it_was_escalated_to(

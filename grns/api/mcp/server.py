@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -12,6 +13,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -26,9 +28,9 @@ from pydantic import ValidationError
 from grns.api.in_process import ApiProblemError
 from grns.api.mcp import task_tools, work_tools  # noqa: F401  # they register their tools
 from grns.api.mcp.task_extension import TaskExtension, wants_tasks
-from grns.api.mcp.task_tools import MOST_WAIT_SECONDS, until_ended
+from grns.api.mcp.task_tools import MOST_WAIT_SECONDS, submitted
 from grns.api.mcp.tool import TOOLS, ApiCaller, Tool
-from grns.errors import GrnsError
+from grns.errors import GrnsError, UnavailableError
 from grns.model.envelope import first_problem
 from grns.model.json import dumps
 
@@ -72,9 +74,14 @@ class McpTools:
     async def list_tools(self, ctx: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
         """List the tools that the key may call, and the task types that are published."""
         api = self._make_api(ctx)
-        key = await _asked(api.call("GET", "/me"))
+        try:
+            key, kinds = await api.call("GET", "/me"), await _task_types(api)
+        except ApiProblemError as error:
+            raise MCPError(INVALID_PARAMS, error.problem.detail) from error
+        except UnavailableError as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from error
         tools = [_listed(one) for one in TOOLS.values() if one.scope in key["scopes"]]
-        tools += [_published(one) for one in await _task_types(api)]
+        tools += [_published(one) for one in kinds]
         return ListToolsResult(tools=tools)
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> Any:
@@ -102,8 +109,10 @@ class McpTools:
         body = {"task_type": name, "agent_type": kind["agent_type"], "payload": dict(arguments)}
         made = await api.call("POST", "/tasks", body=body)
         if wants_tasks(ctx):
-            return await self._tasks.handle(api, made["id"])
-        return _result(await until_ended(api, made["id"], MOST_WAIT_SECONDS))
+            with suppress(ApiProblemError, UnavailableError):  # it is submitted all the same
+                return await self._tasks.handle(api, made["id"])
+        found = await submitted(api, made["id"], MOST_WAIT_SECONDS)
+        return _result(found, is_error="error" in found)
 
 
 async def _task_types(api: ApiCaller) -> list[dict[str, Any]]:
@@ -115,13 +124,6 @@ async def _task_types(api: ApiCaller) -> list[dict[str, Any]]:
             raise
         return []
     return [one for one in found if one["task_type"] not in TOOLS]
-
-
-async def _asked(call: Any) -> Any:
-    try:
-        return await call
-    except ApiProblemError as error:
-        raise MCPError(INVALID_PARAMS, error.problem.detail) from error
 
 
 def _listed(tool: Tool) -> ListedTool:
@@ -144,14 +146,16 @@ def _published(kind: Mapping[str, Any]) -> ListedTool:
     )
 
 
-def _result(value: Any) -> CallToolResult:
+def _result(value: Any, *, is_error: bool = False) -> CallToolResult:
     """Return a value for a model: as JSON text, and as it is unless it is long."""
     text = dumps(value)
     if len(text) <= _LONGEST_TEXT:
         structured = value if isinstance(value, dict) else {"value": value}
-        return CallToolResult(content=[TextContent(text=text)], structured_content=structured)
+        return CallToolResult(
+            content=[TextContent(text=text)], structured_content=structured, is_error=is_error
+        )
     cut = f"{text[:_LONGEST_TEXT]} … ({len(text):,} characters in all: read the rest over HTTP)"
-    return CallToolResult(content=[TextContent(text=cut)])
+    return CallToolResult(content=[TextContent(text=cut)], is_error=is_error)
 
 
 def _refused(why: str) -> CallToolResult:

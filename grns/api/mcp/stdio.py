@@ -32,13 +32,19 @@ class RemoteApi:
         try:
             answer = await self.client.request(method, PREFIX + path, params=params, json=body)
         except httpx2.HTTPError as error:
-            raise UnavailableError(f"the API does not answer: {type(error).__name__} {error}") from error
+            why = f"{type(error).__name__} {error}"
+            raise UnavailableError(f"no API answers at {self.client.base_url}: {why}") from error
         if answer.status_code == 204:
             return None
-        said = answer.json()
-        if answer.is_success:
-            return said
-        raise ApiProblemError(Problem(**{name: said[name] for name in Problem.__slots__}))
+        try:
+            said = answer.json()
+            if answer.is_success:
+                return said
+            problem = Problem(**{name: said[name] for name in Problem.__slots__})
+        except (ValueError, KeyError, TypeError) as error:
+            why = f"it answers with status {answer.status_code}, and not as grns does"
+            raise UnavailableError(f"{self.client.base_url} is no API of grns: {why}") from error
+        raise ApiProblemError(problem)
 
 
 async def serve(url: str, key: str, workspace: str | None) -> None:

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from grns.api.in_process import ApiProblemError
 from grns.api.mcp.tool import ApiCaller, Arguments, tool
+from grns.errors import GrnsError
 
 MOST_WAIT_SECONDS = 25.0
 """Hosts end a call after a minute, some after half of one."""
@@ -123,9 +125,7 @@ async def task_submit(api: ApiCaller, said: SubmitArguments) -> Any:
         **({} if said.requires is None else {"required_capabilities": said.requires}),
     }
     made = await api.call("POST", "/tasks", body=body)
-    if said.wait_seconds == 0:
-        return {"task_id": made["id"], "status": "submitted", "next": "call task_wait for its result"}
-    return await until_ended(api, made["id"], said.wait_seconds)
+    return await submitted(api, made["id"], said.wait_seconds)
 
 
 @tool("read", is_read_only=True)
@@ -189,6 +189,22 @@ async def question_answer(api: ApiCaller, said: AnswerArguments) -> Any:
     body = {"answer": said.answer, "digest": said.digest, "comment": said.comment}
     await api.call("POST", f"/questions/{said.question_id}/answer", body=body)
     return {"answered": said.question_id}
+
+
+async def submitted(api: ApiCaller, task_id: str, seconds: float) -> dict[str, Any]:
+    """Return a new task once it has ended, or its id after that time.
+
+    If the task cannot be read, it was submitted all the same: who is told of an error submits it again.
+    """
+    then = "call task_wait for its result"
+    if seconds > 0:
+        try:
+            return await until_ended(api, task_id, seconds)
+        except ApiProblemError as error:
+            then = f"do not submit it again; its result cannot be read: {error.problem.detail}"
+        except GrnsError as error:
+            then = f"do not submit it again; its result cannot be read now: {error}"
+    return {"task_id": task_id, "status": "submitted", "next": then}
 
 
 async def until_ended(api: ApiCaller, task_id: str, seconds: float) -> dict[str, Any]:
