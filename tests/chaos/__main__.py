@@ -26,7 +26,6 @@ from tests.chaos.checker import Checker, Report
 from tests.chaos.graphs import let_all_end
 from tests.chaos.limits import put_limits
 from tests.chaos.nemesis import Nemesis
-from tests.chaos.post import put_crew
 from tests.chaos.schedules import pause_all, put_all
 from tests.chaos.services import check_services
 from tests.chaos.show import progress_on, show_violations, violations
@@ -68,7 +67,7 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
     nemesis = Nemesis(stage, options.seed, per_second=options.faults, only=options.only)
     witness = Witness(stage)
     try:
-        await stage.start(put_all, put_limits, put_crew)
+        await stage.start(put_all, put_limits)
         witness.start()
         seconds = await _blow(stage, nemesis, options, console)
         drained = await _drain(stage, console)
@@ -186,7 +185,7 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: Co
     console.print(
         f"{report.needy:,} tasks and workflows that need others, {report.ticks:,} times of schedules,"
         f" {report.limited:,} tasks under limits, {report.stepwise:,} with steps,"
-        f" {report.mail:,} messages"
+        f" {report.mail:,} messages, {report.routed:,} tasks for certain agents"
     )
     operations = ", ".join(f"{count:,} {state}" for state, count in report.operations.items()) or "none"
     console.print(f"bulk operations: {operations}; messages sent to a webhook: {report.deliveries:,}")
@@ -236,6 +235,7 @@ def _write(
         "tasks_under_limits": report.limited,
         "tasks_with_steps": report.stepwise,
         "messages_between_agents": report.mail,
+        "tasks_for_certain_agents": report.routed,
         "operations": dict(report.operations),
         "messages_sent_to_a_webhook": report.deliveries,
         "taken_away_and_explained": dict(report.repeated),

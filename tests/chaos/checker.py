@@ -7,6 +7,7 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import asyncpg
 
 from grns.model.task import STATUS_AFTER
 from tests.chaos import journal
+from tests.chaos.agents import Routed
 from tests.chaos.graphs import BY_NEEDS, Graphs
 from tests.chaos.handed_in import HandedIn, read_handed_in
 from tests.chaos.harm import OVER_HTTP, Harms
@@ -37,6 +39,7 @@ VIOLATIONS = {
     "schedule": "a time that was due and not decided once, or whose task is not there once",
     "step": "a recorded step that ran again, or is missing, or a fan-out whose tasks are not there once",
     "mail": "lost, acknowledged unseen, or sent by an attempt that had lost its task",
+    "agent": "run by an agent that it was not for, or beside more than its agent may have",
     "limit": "more of a key at once, or in a time, than its limits allow, or queued without its admitter",
     "attempts": "attempted more often than it may be",
     "unclaimed run": "run without a claim in the log",
@@ -84,7 +87,7 @@ _COUNTS = """
 _TASKS = """
     select id, task_type, status, attempt, uncounted_attempts, idempotency_key,
         payload ->> 'number' as number, payload ->> 'parent' as parent, result ->> 'number' as result_number,
-        (result ->> 'attempt')::int as result_attempt,
+        (result ->> 'attempt')::int as result_attempt, route,
         cancel_requested_at is not null as is_cancel_requested
     from grns.tasks
 """
@@ -143,6 +146,7 @@ class Report:
     limited: int = 0
     stepwise: int = 0
     mail: int = 0
+    routed: int = 0
     operations: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
     violations: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in VIOLATIONS})
@@ -188,6 +192,7 @@ class Checker:
         self.limited = Limited()
         self.stepwise = Stepwise()
         self.mailed = Mailed()
+        self.routed = Routed()
 
     async def check(self, url: str) -> Report:
         """Read everything, and say what is wrong."""
@@ -216,16 +221,17 @@ class Checker:
         self._check_runs()
         self._check_seen()
         self._check_counts()
-        for detail in self.graphs.judge(self._tasks, self._log, self._handed_in.needs):
-            self.report.found("needs", detail)
-        for detail in self.schedules.judge(self._tasks):
-            self.report.found("schedule", detail)
-        for detail in self.limited.judge(self._tasks, self._log):
-            self.report.found("limit", detail)
-        for detail in self.stepwise.judge(self._directory, self._tasks):
-            self.report.found("step", detail)
-        for detail in self.mailed.judge(self._directory, self._log):
-            self.report.found("mail", detail)
+        judged = {
+            "needs": self.graphs.judge(self._tasks, self._log, self._handed_in.needs),
+            "schedule": self.schedules.judge(self._tasks),
+            "limit": self.limited.judge(self._tasks, self._log),
+            "step": self.stepwise.judge(self._directory, self._tasks),
+            "mail": self.mailed.judge(self._directory, self._log),
+            "agent": self.routed.judge(self._directory, self._tasks, self._log),
+        }
+        for what, details in judged.items():
+            for detail in details:
+                self.report.found(what, detail)
         for place in sorted(self._directory.glob("scheduler-*.log")):
             for line in place.read_text().splitlines():
                 if '"waits_repaired"' in line:
@@ -263,6 +269,7 @@ class Checker:
         self.report.needy = len(self.graphs.waits)
         self.report.ticks = self.schedules.decided
         self.report.mail = len(self.mailed.rows)
+        self.report.routed = sum(bool(row["route"]) for row in self._tasks.values())
         self.report.limited = len(self.limited.keys)
         self.report.stepwise = len({task_id for task_id, _ in self.stepwise.attempts})
         self.report.states.update(row["status"] for row in self._tasks.values())
@@ -296,7 +303,7 @@ class Checker:
                 continue
             if not said.open_tries[key]:
                 found("invented", f"{task_id} ({key} was refused)")
-            elif (is_now := (row["task_type"], row["number"])) != said.wanted[key]:
+            elif (is_now := (row["task_type"], row["number"], row.get("route", ""))) != said.wanted[key]:
                 found("invented", f"{task_id} ({key}) is {is_now}, and was to be {said.wanted[key]}")
         for crash in said.crashes:
             found("crash", f"a submitter, of {crash}")
@@ -326,19 +333,32 @@ class Checker:
 
     def _check_attempts(self, task_id: str, row: Mapping[str, Any], lives: list[list[Event]]) -> None:
         """The row's numbers are the log's, and within their bounds; a redrive forgives all before it."""
-        claims = uncounted_attempts = 0
+        claims = uncounted_attempts = cut = 0
         is_over = False
         for life in lives:
+            cut += self._cut_by_orders(task_id, life)
             spent = [e for e in life if e.kind == _RELEASED and not self._is_spared(task_id, e)]
             uncounted_attempts = claims + min(_bound(row), len(spent))
             uncounted_attempts += sum(self._is_spared(task_id, event) for event in life)
             claims += sum(event.kind == _CLAIMED for event in life)
-            is_over = is_over or claims - uncounted_attempts > _bound(row)
-        if claims != row["attempt"] or row["uncounted_attempts"] != uncounted_attempts or is_over:
+            is_over = is_over or claims - uncounted_attempts - cut > _bound(row)
+        is_counted = uncounted_attempts <= row["uncounted_attempts"] <= uncounted_attempts + cut
+        if claims != row["attempt"] or not is_counted or is_over:
             detail = f"{task_id}: {row['attempt']} attempts, {row['uncounted_attempts']} uncounted_attempts;"
             self.report.found(
                 "attempts", f"{detail} claimed {claims} times, {uncounted_attempts} to be uncounted_attempts"
             )
+
+    def _cut_by_orders(self, task_id: str, life: list[Event]) -> int:
+        """Count the attempts that may have been cut as their agent was told to stop: they do not count."""
+        cut = 0
+        for before, event in pairwise(life):
+            if before.kind == _CLAIMED and event.kind == "evt.task.lease_expired":
+                pid = self._agents.get(before.agent or "", 0)
+                cut += self._harms.was_ordered(pid, before.at, event.at) and not self._is_spared(
+                    task_id, event
+                )
+        return cut
 
     def _is_spared(self, task_id: str, event: Event) -> bool:
         """Say whether it ends an attempt that does not count: it waits, or has recorded a step."""

@@ -29,7 +29,6 @@ from rich.table import Table
 from tests.chaos.checker import Checker, Report
 from tests.chaos.limits import put_limits
 from tests.chaos.moments import ACTIONS, HITS, MOMENTS, Moment
-from tests.chaos.post import put_crew
 from tests.chaos.schedules import pause_all, put_all
 from tests.chaos.show import progress_on, show_violations, violations
 from tests.chaos.stage import Seat, Stage, send_all
@@ -218,7 +217,7 @@ class Campaign:
         stage = Stage(directory, rate=_RATE, lease_seconds=_LEASE_SECONDS)
         try:
             async with self._starting:  # a lease does not survive dozens of processes that start at once
-                await stage.start(put_all, put_limits, put_crew)
+                await stage.start(put_all, put_limits)
             tried = Range(stage, self._chance)
             while self._left:
                 case = self._left.popleft()

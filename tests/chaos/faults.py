@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import asyncpg
 from nats.aio.client import Client
 
+from grns.postgres.statements import statement
 from tests.chaos import strangers
-from tests.chaos.harm import EVERYBODY
+from tests.chaos.agents import AGENTS
+from tests.chaos.harm import EVERYBODY, ORDER
 from tests.chaos.proxy import Proxy
 from tests.chaos.stage import LEASE_SECONDS, Seat, Stage, send_all
 from tests.chaos.strangers import NothingDone
@@ -133,6 +135,26 @@ async def _kill_heartbeat(stage: Stage, chance: random.Random) -> Hit:
             await asyncio.sleep(_LOOK_SECONDS)
 
     return Hit(seat.name, until_restarted)
+
+
+def _order(what: str) -> Inject:
+    """Tell an agent to end, as an operator does: its seat is started again, as a life that is not meant."""
+
+    async def inject(stage: Stage, chance: random.Random) -> Hit:
+        agent = chance.choice(AGENTS)
+        seat = next((seat for seat in stage.seats if seat.name == agent.seat), None)
+        if seat is None:
+            raise NothingDone
+        connection = await asyncpg.connect(stage.postgres.url, timeout=2)
+        try:
+            await connection.execute(
+                statement("order_agent"), "default", agent.name, what, "storm", "drawn so", None, timeout=2
+            )
+        finally:
+            connection.terminate()
+        return Hit(seat.name)
+
+    return inject
 
 
 _FAILPOINTS = {
@@ -395,6 +417,8 @@ FAULTS = (
     Fault("HTTP worker: SIGKILL", _signal(signal.SIGKILL, "http-worker"), 1),
     Fault("HTTP worker: SIGTERM", _signal(signal.SIGTERM, "http-worker"), 1),
     Fault("HTTP worker: frozen", _freeze("http-worker", leases=2.0), 1),
+    Fault(ORDER, _order("stop"), 1),
+    Fault("agent: told to drain", _order("drain"), 1),
     Fault("submitter: SIGKILL", _signal(signal.SIGKILL, "submitter"), 1),
     Fault("reader of mail: SIGKILL", _signal(signal.SIGKILL, "reader"), 1),
     Fault("failpoint armed", _arm, 3),

@@ -14,7 +14,7 @@ class HandedIn:
     """The journals of all submitters. Of each of the open tries under a key something may have come."""
 
     open_tries: Counter[str] = field(default_factory=Counter)
-    wanted: dict[str, tuple[str, str]] = field(default_factory=dict)
+    wanted: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     accepted: list[tuple[str, str]] = field(default_factory=list)
     cancels: set[str] = field(default_factory=set)
     answers: dict[str, str] = field(default_factory=dict)
@@ -30,7 +30,7 @@ def read_handed_in(directory: Path) -> HandedIn:
         match note["what"]:
             case "try":
                 said.open_tries[note["key"]] += 1
-                said.wanted[note["key"]] = note["type"], str(note["number"])
+                said.wanted[note["key"]] = note["type"], str(note["number"]), note.get("route", "")
             case "refused":
                 said.open_tries[note["key"]] -= 1
             case "ok":

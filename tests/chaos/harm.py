@@ -13,6 +13,9 @@ EVERYBODY = "everybody"
 # The process id of a worker over HTTP, which grns does not know.
 OVER_HTTP = -1
 _API = "api-1"
+ORDER = "agent: told to stop"
+# A worker looks every two seconds whether it is told something.
+_ORDER_SECONDS = 3.0
 # Clocks of one machine, read one after another.
 _NEAR_SECONDS = 0.2
 # A connection that is cut costs no lease, for renewals are tried again; but the answer to a claim may go
@@ -22,7 +25,7 @@ _ANSWER_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0
 _BLINKS = ("network to Postgres: cut", "Postgres: backends terminated")
 # Those of the broker cost none: leases are renewed through Postgres alone.
-_HARMLESS = ("NATS", "network to NATS", "daemon", "submitter", "reader")
+_HARMLESS = ("NATS", "network to NATS", "daemon", "submitter", "reader", "agent: told to drain")
 # How long they are felt afterwards, in seconds: starting again, reconnecting. What a stranger has locked
 # cannot be renewed meanwhile. Who is asked to end claims nothing more but what is under way; a signal is
 # heard, though, only when the process gets the CPU, which on a busy machine is late.
@@ -34,6 +37,7 @@ _AFTERWARDS = (
     ("worker: SIGTERM", _HEARD_SECONDS),
     ("worker: SIGINT", _HEARD_SECONDS),
     ("a worker is asked to end", _HEARD_SECONDS),
+    (ORDER, _ORDER_SECONDS),
     ("heartbeat process", 3.0),
     ("Postgres", 3.0),
     ("network to Postgres", 2.0),
@@ -71,6 +75,7 @@ class Harms:
     def __init__(self) -> None:
         self._harms: dict[str, list[Harm]] = defaultdict(list)
         self._losses: list[tuple[float, float, str]] = []
+        self._orders: list[tuple[float, float, str]] = []
         self._lives: dict[int, list[tuple[float, str]]] = defaultdict(list)
 
     def read(self, note: Mapping[str, Any]) -> None:
@@ -81,6 +86,8 @@ class Harms:
             if (harm := _harm_of(note["fault"], note["from"], note["until"])) is not None:
                 for whom in (note["whom"], *note.get("tasks", ())):
                     self._harms[whom].append(harm)
+            if note["fault"] == ORDER:
+                self._orders.append((note["from"], note["until"] + _ORDER_SECONDS, note["whom"]))
             if note["fault"].startswith(_LOSSY):
                 self._losses.append((note["from"], note["until"] + _UNSEEN_SECONDS, note["whom"]))
 
@@ -98,6 +105,14 @@ class Harms:
     def explain_failure(self, task_id: str, pid: int, claimed_at: float, until: float) -> bool:
         """Say whether a hit explains that an attempt failed though its handler did not say so."""
         return any(harm.is_between(claimed_at, until) for harm in self._of(task_id, pid, claimed_at))
+
+    def was_ordered(self, pid: int, claimed_at: float, until: float) -> bool:
+        """Say whether the agent that claimed it was told to stop before this time."""
+        seats = {self._seat(pid, claimed_at), *(["http-worker-1"] if pid == OVER_HTTP else [])}
+        return any(
+            seat in seats and begin <= until + _NEAR_SECONDS and claimed_at <= end
+            for begin, end, seat in self._orders
+        )
 
     def explain_order(self, stream: str, since: float, until: float) -> bool:
         """Say whether a stream lost something meanwhile: a first copy may have gone unseen then."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import grns
 from tests.chaos.journal import Journal
 
-POOL = "remote"
+POOL, AGENT = "remote", "dora"
 _MAX_ATTEMPTS = 8
 
 
@@ -28,6 +28,7 @@ async def work(client: grns.AgentClient, journal: Journal) -> None:
             "lease": "",
             "agent": task.agent_id,
             "pid": os.getpid(),
+            "named": AGENT,
         }
         async with task:
             journal.note("begin", **note)
@@ -50,6 +51,7 @@ async def main(url: str, loops: int) -> None:
         url,
         task_types=["steady"],
         agent_type=POOL,
+        name=AGENT,
         key=os.environ["GRNS_CHAOS_KEY"],
         lease_seconds=float(os.environ["GRNS_LEASE_SECONDS"]),
         max_attempts=_MAX_ATTEMPTS,

@@ -28,7 +28,7 @@ def _note(what: str, task: grns.Context, **more: Any) -> None:
         _journal = Journal(Path(os.environ["GRNS_CHAOS_DIRECTORY"]) / f"effects-{os.getpid()}.jsonl")
     _journal.note(
         what, task=task.id, attempt=task.attempt, lease=str(task.lease_id), agent=task.agent_id,
-        pid=os.getpid(), **more,
+        pid=os.getpid(), named=os.environ.get("GRNS_CHAOS_AGENT"), **more,
     )  # fmt: skip
 
 

@@ -10,8 +10,6 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from grns.postgres.database import Database
-from grns.tasks.agents import Agents
 from tests.chaos import journal
 
 CREW = ("crew-0", "crew-1", "crew-2", "crew-3")
@@ -32,14 +30,6 @@ class Logged(Protocol):
     kind: str
     attempt: int | None
     seq: int
-
-
-async def put_crew(url: str) -> None:
-    """Register the crew."""
-    database = Database(url, name="crew", size=1)
-    async with database.opened():
-        for name in CREW:
-            await Agents(database, "default", "storm").put(name, pool="crew", max_concurrent_tasks=5)
 
 
 @dataclass(slots=True)

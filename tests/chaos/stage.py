@@ -19,6 +19,7 @@ import asyncpg
 from grns.dev.servers import LocalNats, LocalPostgres
 from grns.errors import LocalServerError
 from grns.postgres import migrate
+from tests.chaos.agents import BY_SEAT, put_agents
 from tests.chaos.disk import Disk
 from tests.chaos.journal import Journal
 from tests.chaos.post import CREW
@@ -135,6 +136,7 @@ class Stage:
         await connection.execute(_LEDGER)
         await connection.execute(TABLE)
         await connection.close()
+        await put_agents(self.postgres.url)
         if self.services is not None:
             self._settings |= await self.services.start(self.postgres.url)
         self._observer = self._spawn(
@@ -361,6 +363,7 @@ _SETTINGS = {
     # Streams are lost every minute here: more than what nobody has read yet need not come again each time.
     "GRNS_RELAY_REPLAY_SECONDS": "120",
     "GRNS_LOG_FORMAT": "json",
+    "GRNS_AGENT_GRACE_SECONDS": "3",
 }
 
 
@@ -378,14 +381,13 @@ _SHARES = {"client": 0.75, "sql": 0.05, "request": 0.05, "graph": 0.15}
 def _cast(rate: float, services: Services | None) -> list[tuple[str, list[str], dict[str, str]]]:
     """Return who is on the stage: name, module with arguments, environment."""
     pool, slots = "tests.chaos.pools:pool", max(20, round(rate / 2))
-    workers = [("worker-1", "worker"), ("worker-2", "worker"), ("scout-1", "scout")]
     cast = [
         (
             name,
-            ["grns", "worker", "start", pool, "--concurrency", str(slots)],
-            {"GRNS_CHAOS_AGENT_TYPE": agent_type},
+            ["grns", "worker", "start", pool, "--concurrency", str(slots), "--agent", BY_SEAT[name].name],
+            {"GRNS_CHAOS_AGENT_TYPE": BY_SEAT[name].pool, "GRNS_CHAOS_AGENT": BY_SEAT[name].name},
         )
-        for name, agent_type in workers
+        for name in ("worker-1", "worker-2", "scout-1")
     ]
     cast.append(("command-server-1", ["grns", "daemon", "command-server"], {}))
     for role in ("relay", "reaper", "scheduler"):

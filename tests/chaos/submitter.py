@@ -30,6 +30,7 @@ from grns.errors import GrnsError, OutcomeUnknownError, UnavailableError
 from grns.model.question import question_id
 from grns.tasks.questions import Questions
 from tests.chaos import strangers
+from tests.chaos.agents import draw_route, route_of
 from tests.chaos.http_worker import POOL
 from tests.chaos.journal import Journal
 from tests.chaos.limits import LIMITED, tenant_of
@@ -42,6 +43,7 @@ _ANSWER_SECONDS = 5.0
 _MOST_UNDER_WAY = 100
 _MOST_TRIES = 4
 _AGAIN = 0.02
+_CHANCE = random.Random()
 # Process ids come again in the course of an hour.
 _LIFE = f"{os.getpid()}.{time.time_ns():x}"
 _CANCELLED = float(os.environ.get("GRNS_CHAOS_CANCELLED", "0.01"))
@@ -61,6 +63,7 @@ def draw(number: int) -> dict[str, Any]:
         "priority": random.randrange(4),
         "delay_seconds": random.choice((0.0,) * 9 + (2.0,)),
         "idempotency_key": f"{_LIFE}-{number}",
+        **draw_route(agent_type, _CHANCE),
     }
 
 
@@ -126,7 +129,13 @@ class Submitter:
     async def _hand_in(self, wanted: dict[str, Any]) -> str | None:
         """Try once; returns the task's id, "" where it was refused, None where nobody knows."""
         key = wanted["idempotency_key"]
-        self._journal.note("try", key=key, type=wanted["task_type"], number=wanted["payload"]["number"])
+        self._journal.note(
+            "try",
+            key=key,
+            type=wanted["task_type"],
+            number=wanted["payload"]["number"],
+            route=route_of(wanted),
+        )
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 task_id = await self._submit(wanted)
@@ -172,7 +181,7 @@ async def by_client(per_second: float) -> None:
 _DRIVERS = (OSError, asyncpg.PostgresError)
 _SUBMIT = """
     select grns.submit_task($1, $2, agent_type => $3, priority => $4, delay_seconds => $5,
-        idempotency_key => $6)
+        idempotency_key => $6, target_agent => $7, required_capabilities => $8)
 """
 
 
@@ -188,6 +197,7 @@ async def by_sql(per_second: float) -> None:
             task_id = await connection.fetchval(
                 _SUBMIT, wanted["task_type"], json.dumps(wanted["payload"]), wanted["agent_type"],
                 wanted["priority"], wanted["delay_seconds"], wanted["idempotency_key"],
+                wanted.get("target_agent"), wanted.get("required_capabilities"),
             )  # fmt: skip
             return str(task_id)
         except (*_DRIVERS, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:

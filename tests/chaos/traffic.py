@@ -18,6 +18,7 @@ import nats
 from grns.model import subjects
 from grns.postgres.statements import statement
 from tests.chaos import strangers
+from tests.chaos.agents import draw_route, route_of
 from tests.chaos.journal import Journal
 from tests.chaos.limits import LIMITED, pause_limits, resume_limits, tenant_of
 from tests.chaos.stage import Seat, Stage
@@ -25,7 +26,10 @@ from tests.chaos.steps import SIGNAL, STEPWISE
 from tests.support.harness import eventually
 
 _PER_SECOND = 15.0
-_SUBMIT = "select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4)"
+_SUBMIT = """
+    select grns.submit_task($1, $2, agent_type => $3, idempotency_key => $4, target_agent => $5,
+        required_capabilities => $6)
+"""
 _SUBMIT_NEEDY = "select task_id from grns.submit_graph($1)"
 _SIGNAL = "select grns.send_signal($1, $2, $3::text::jsonb)"
 _ANSWER = """
@@ -120,6 +124,8 @@ class Traffic:
                         json.dumps(wanted["payload"]),
                         wanted["agent_type"],
                         wanted["idempotency_key"],
+                        wanted.get("target_agent"),
+                        wanted.get("required_capabilities"),
                     )
                 self._journal.note("ok", key=wanted["idempotency_key"], task=latest)
                 number = wanted["payload"]["number"]
@@ -135,12 +141,15 @@ class Traffic:
         """Return what one task is to be, and write down that it is tried."""
         number = next(self._numbers)
         kind, key = self._chance.choice(_KINDS), f"range-{number}"
-        self._journal.note("try", key=key, type=kind, number=number)
+        pool = self._chance.choice(("worker", "worker", "scout"))
+        route = draw_route(pool, self._chance)
+        self._journal.note("try", key=key, type=kind, number=number, route=route_of(route))
         return {
             "task_type": kind,
             "payload": {"number": number, "seconds": seconds, "tenant": tenant_of(number)},
-            "agent_type": self._chance.choice(("worker", "worker", "scout")),
+            "agent_type": pool,
             "idempotency_key": key,
+            **route,
         }
 
     async def _nothing(self, _seat: Seat) -> None:
