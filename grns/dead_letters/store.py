@@ -7,8 +7,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
+from grns.errors import RejectedError
 from grns.model import subjects
+from grns.model.envelope import decode
 from grns.postgres.database import Database, Session
 
 # How much of the body, and again of the headers, the event has. The log keeps events for its whole retention
@@ -39,6 +42,7 @@ async def store_rejected(database: Database | Session, messages: Sequence[Reject
     all_headers = [
         {_text(name): _text(value) for name, value in message.headers.items()} for message in messages
     ]
+    origins = [_origin(message) for message in messages]
     await database.run(
         "reject_messages",
         [subjects.owner(message.subject) for message in messages],
@@ -53,7 +57,18 @@ async def store_rejected(database: Database | Session, messages: Sequence[Reject
         [hashlib.sha256(message.body).hexdigest() for message in messages],
         [base64.b64encode(message.body[:HEAD_BYTES]).decode() for message in messages],
         [json.dumps(_head(headers)) for headers in all_headers],
+        [trace_id for trace_id, _ in origins],
+        [message_id for _, message_id in origins],
     )
+
+
+def _origin(message: RejectedMessage) -> tuple[str | None, UUID | None]:
+    """Return the trace and the id of the envelope, if it is one."""
+    try:
+        envelope = decode(message.body)
+    except RejectedError:
+        return None, None
+    return envelope.trace_id, envelope.message_id
 
 
 def _head(headers: Mapping[str, str]) -> dict[str, str]:

@@ -254,6 +254,7 @@ class MessageRejected(Payload):
     """
 
     reason: str
+    detail: str | None = None
     subject: str
     stream: str | None = None
     stream_seq: int | None = None

@@ -59,7 +59,7 @@ DEAD_LETTERS = _counter("grns_dead_letters_total", "worker, reaper", "Tasks that
 QUEUE_WAIT = _seconds("grns_queue_wait_seconds", "worker", "Time from queued to claimed.", "task_type")
 RUN = _seconds("grns_run_seconds", "worker", "Time in the handler.", "task_type")
 TASK = _seconds("grns_task_seconds", "worker",
-    "Time from created to ended, including all attempts and waits.", "task_type")
+    "Time from created to ended by a worker, including all attempts and waits.", "task_type")
 LEASES_LOST = _counter("grns_leases_lost_total", "worker", "Leases lost while the task was running.",
     Label("reason", ("lost", "deadline", "finish")))
 RENEW_FAILURES = _counter("grns_renew_failures_total", "worker", "Lease renewals without an answer.")

@@ -16,6 +16,7 @@ import asyncpg
 from grns.model.task import STATUS_AFTER
 from tests.chaos import journal
 from tests.chaos.agents import Routed
+from tests.chaos.declared import undeclared
 from tests.chaos.graphs import BY_NEEDS, Graphs
 from tests.chaos.handed_in import HandedIn, read_handed_in
 from tests.chaos.harm import OVER_HTTP, Harms
@@ -45,6 +46,7 @@ VIOLATIONS = {
     "unclaimed run": "run without a claim in the log",
     "missing event": "in the log, and not seen on the bus",
     "phantom event": "seen on the bus, and not in the log",
+    "undeclared": "a field of an event that its schema does not have",
     "order": "a task's first copies out of their order",
     "miscounted": "counted otherwise than it is there",
     "unexplained duplicate": "run again though nobody who ran it was hit",
@@ -257,6 +259,8 @@ class Checker:
         await self.limited.read(connection)
         await self.stepwise.read(connection)
         await self.mailed.read(connection)
+        for detail in await undeclared(connection):
+            self.report.found("undeclared", detail)
         counts = await connection.fetch(_COUNTS)
         self._counts = {(row["task_type"], row["status"]): row["count"] for row in counts}
         agents = await connection.fetch("select agent_id, agent_type, pid from grns.workers")

@@ -77,6 +77,23 @@ async def reject(database: Database, subject: str, number: int, body: bytes = b"
     await store_rejected(database, [corpse])
 
 
+async def test_a_rejected_envelope_keeps_its_trace_and_is_the_cause_of_its_event(shared: Database) -> None:
+    body = (
+        b'{"schema_version": "v1", "message_id": "7dc6e5af-0776-4f37-8f16-5767f5f9471f", "trace_id": "tr-1",'
+        b' "kind": "cmd.task.execute", "emitted_at": "2026-02-06T21:00:00Z", "payload": {"task_id": "gr-1"}}'
+    )
+    for number, said in enumerate((body, b"no JSON")):
+        await reject(shared, "cmd.task.execute.v1", number, said)
+    events = await fetch(
+        shared,
+        "select trace_id, causation_id::text as cause, message_id::text as id from grns.events order by seq",
+    )
+    assert [(row["trace_id"], row["cause"]) for row in events] == [
+        ("tr-1", "7dc6e5af-0776-4f37-8f16-5767f5f9471f"),
+        (events[1]["id"].replace("-", ""), None),
+    ]
+
+
 async def kept(database: Database) -> dict[str, list[int]]:
     """Return the places in the stream of the messages that are there, oldest first, by workspace."""
     rows = await fetch(database, "select workspace, stream_seq from grns.dead_letters order by created_at")
