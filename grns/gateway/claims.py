@@ -124,7 +124,7 @@ class HttpClaims:
 
     async def _has_room(self, who: Claimant) -> bool:
         """Return whether an agent may have one more task. One that is not registered may."""
-        rows = await self._database.run("read_room", who.workspace, who.agent)
+        rows = await self._database.run("read_room", who.workspace, who.agent, who.agent_id)
         return not rows or rows[0]["room"] > 0
 
     async def _check_key(self, principal: Principal, began_at: float) -> None:

@@ -162,14 +162,18 @@ class OperationCreated(OperationPayload):
 
 
 class OperationChanged(OperationPayload):
-    """A bulk operation was paused or resumed."""
+    """A bulk operation was paused or resumed. The numbers are those so far, if a person did it."""
 
     was: Annotated[str, Field(max_length=64)]
+    moved: Annotated[int, Field(ge=0)] | None = None
+    skipped: Annotated[int, Field(ge=0)] | None = None
+    failed_again: Annotated[int, Field(ge=0)] | None = None
 
 
 class OperationEnded(OperationPayload):
     """A bulk operation ended."""
 
+    was: Annotated[str, Field(max_length=64)] | None = None
     moved: Annotated[int, Field(ge=0)]
     skipped: Annotated[int, Field(ge=0)]
     failed_again: Annotated[int, Field(ge=0)]

@@ -143,6 +143,7 @@ class TaskRetryScheduled(Payload):
     attempt: Attempt
     next_attempt_at: Instant
     backoff_ms: Annotated[int, Field(ge=0)]
+    error: ErrorDetail | None = None
     error_class: ErrorClass
 
 
@@ -198,6 +199,7 @@ class TaskCancelled(Payload):
     attempt: Attempt
     reason: str | None = None
     dependency: TaskId | None = None
+    operation_id: str | None = None
     actor: Actor | None = None
 
 
@@ -244,6 +246,8 @@ class DeadTask(TaskDead, _DeadLetter):
 
 class FailedTask(TaskFailed, _DeadLetter):
     """A failed task with its failure and payload."""
+
+    max_attempts: Annotated[int, Field(ge=1)] | None = None
 
 
 class MessageRejected(Payload):

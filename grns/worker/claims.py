@@ -198,11 +198,12 @@ class Claims:
             return () if self._is_closed else await run(connection, name, *arguments)
 
     async def _run_counted(self, name: str, *arguments: object) -> Sequence[Row]:
-        """Run it if the agent may have more tasks; claims of one agent wait for one another."""
+        """Run it if the agent may have more tasks and goes on; its claims wait for one another."""
         who = (self._claimant.workspace, self._claimant.agent)
+        life = self._claimant.agent_id
         async with self._database.transaction() as connection:
             held = await run(connection, "hold_agent", *who)
-            if self._is_closed or (held and (await run(connection, "read_room", *who))[0]["room"] <= 0):
+            if self._is_closed or (held and (await run(connection, "read_room", *who, life))[0]["room"] <= 0):
                 return ()
             return await run(connection, name, *arguments)
 

@@ -466,6 +466,11 @@ MUTANTS = (
         "tests/tasks/test_routing.py",
     ),
     Mutant(
+        "an agent over HTTP that claims although it was told to end", "tests", ("assert",),
+        (_sql("read_room", "when grns.life_order(g, $3) is null then", "when $3::text is not null then"),),
+        "tests/tasks/test_routing.py",
+    ),
+    Mutant(
         "an agent that hangs and is saved by its next life", "tests", ("not enough values to unpack",),
         (_sql("end_ordered", "grns.life_order(g, w.agent_id)", "grns.agent_order(g)"),),
         "tests/tasks/test_agents.py::test_a_new_life_does_not_save_one_that_was_told_to_stop",

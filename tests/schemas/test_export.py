@@ -36,6 +36,7 @@ FAILED = {"task_id": "t1", "agent_id": "worker-1", "attempt": 1, "error": ERROR,
 TASK = {"task_type": "fetch_page", "payload": {"url": "https://example.org"}, "fingerprint": None}
 ACTOR = {"actor": "cli:ann@desk"}
 OPERATION = ACTOR | {"operation_id": "op-1", "action": "redrive", "state": "running"}
+COUNTS = {"moved": 5, "skipped": 1, "failed_again": 1}
 LETTER = ACTOR | {"dead_letter_id": str(uuid4()), "reason": "bad_json", "subject": "cmd.task.execute.v1"}
 EXAMPLES: dict[str, dict[str, Any]] = {
     "cmd.task.execute": {"task_id": "t1", "target_agent_type": "worker", "reason": "new_task"},
@@ -197,8 +198,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "sample_task_id": "t1",
     },
     "evt.operation.created": OPERATION | {"filter": "status:dead", "matched": 7},
-    "evt.operation.changed": OPERATION | {"was": "paused"},
-    "evt.operation.ended": OPERATION | {"moved": 5, "skipped": 1, "failed_again": 1},
+    "evt.operation.changed": OPERATION | COUNTS | {"was": "paused"},
+    "evt.operation.ended": OPERATION | COUNTS,
     "evt.dead_letter.resent": LETTER,
     "evt.dead_letter.discarded": LETTER,
     "evt.dead_letter.expired": LETTER | {"body_size": 9, "body_sha256": "0" * 64},

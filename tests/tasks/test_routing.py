@@ -214,6 +214,21 @@ async def test_an_agent_has_no_more_tasks_than_it_may(client: Client, shared: Da
     assert await polled(shared, who, 1) == []
 
 
+@pytest.mark.parametrize("is_graceful", [True, False])
+async def test_over_http_who_is_told_to_end_claims_no_more(
+    client: Client, shared: Database, is_graceful: bool
+) -> None:
+    """Also in a claim that waited already when it was told so. The next life works again."""
+    who = replace(await agent(client, shared, "coder", most=2), is_counted=True)
+    (task,) = await made(client)
+    await client.agents.terminate("coder", graceful=is_graceful)
+    assert await polled(shared, who) == []
+    following = replace(who, agent_id="next-life-of-coder")
+    await registry.register(shared, following, concurrency=5, version="1")
+    assert await polled(shared, who) == []
+    assert await polled(shared, following) == [task]
+
+
 @pytest.mark.parametrize(
     ("word", "prepare"),
     [

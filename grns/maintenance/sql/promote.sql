@@ -30,8 +30,8 @@ logged as (
     select p.version, p.event_id, p.workspace, p.id, 'evt.task.' || p.status, p.attempt,
         case p.status when 'queued' then grns.command_route(p.agent_type, p.priority, p.route) end, p.trace_id, p.led_here,
         case p.was when 'retry_wait' then 't'::"char" else 'w'::"char" end,
-        json_build_object('task_id', p.id, 'task_type', p.task_type, 'agent_type', p.agent_type,
-            'priority', p.priority, 'reason', p.queued_reason, 'waits_for', p.waits_for)
+        json_strip_nulls(json_build_object('task_id', p.id, 'task_type', p.task_type, 'agent_type', p.agent_type,
+            'priority', p.priority, 'reason', p.queued_reason, 'waits_for', p.waits_for))
     from promoted p
 )
 select p.id, p.workspace, p.agent_type, p.was_due_at, p.queued_reason, p.status from promoted p

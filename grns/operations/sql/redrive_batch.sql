@@ -58,11 +58,11 @@ logged as (
     select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt,
         case r.status when 'queued' then grns.command_route(r.agent_type, r.priority, r.route) end, r.trace_id, r.led_here,
         left(r.was, 1)::"char", (select h.created_by from held h),
-        json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
+        json_strip_nulls(json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
             'priority', r.priority, 'reason', 'redriven', 'actor', (select h.created_by from held h),
             -- of open errors: a cancelled task had no error to mend, a discarded one was dealt with
             'fingerprint', case when r.was <> 'cancelled' and not r.was_discarded then r.fingerprint end,
-            'operation_id', $1::text, 'why', (select h.reason from held h), 'waits_for', r.waits_for)
+            'operation_id', $1::text, 'why', (select h.reason from held h), 'waits_for', r.waits_for))
     from redriven r
     returning task_id
 ),

@@ -32,10 +32,10 @@ logged as (
     select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt,
         case r.status when 'queued' then grns.command_route(r.agent_type, r.priority, r.route) end, r.trace_id, r.led_here,
         left(r.was, 1)::"char", $3::text,
-        json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
+        json_strip_nulls(json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
             'priority', r.priority, 'reason', 'redriven', 'actor', $3::text, 'why', $4::text, 'waits_for', r.waits_for,
             -- of the issue that has one task less now; one that was discarded it had lost then
-            'fingerprint', case when r.was in ('dead', 'failed') and not r.was_discarded then r.fingerprint end)
+            'fingerprint', case when r.was in ('dead', 'failed') and not r.was_discarded then r.fingerprint end))
     from redriven r
 )
 select r.id, 'redriven' as answer, case r.status when 'queued' then r.agent_type end as agent_type from redriven r

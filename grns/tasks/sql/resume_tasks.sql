@@ -36,9 +36,9 @@ logged as (
     select r.version, r.event_id, r.workspace, r.id, 'evt.task.' || r.status, r.attempt,
         case r.status when 'queued' then grns.command_route(r.agent_type, r.priority, r.route) end, r.trace_id, r.led_here, 'w',
         $3::text,
-        json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
+        json_strip_nulls(json_build_object('task_id', r.id, 'task_type', r.task_type, 'agent_type', r.agent_type,
             'priority', r.priority, 'reason', 'resumed', 'actor', $3::text, 'why', $4::text,
-            'waits_for', r.waits_for, 'next_attempt_at', r.next_attempt_at)
+            'waits_for', r.waits_for, 'next_attempt_at', r.next_attempt_at))
     from resumed r
 )
 select r.id, 'resumed' as answer, case r.status when 'queued' then r.agent_type end as agent_type from resumed r

@@ -215,8 +215,8 @@ begin
         payload)
     select task.version, event, task.workspace, task.id, 'evt.task.' || task.status, task.attempt,
         case task.status when 'queued' then grns.command_route(task.agent_type, task.priority, task.route) end, task.trace_id, null::uuid, 'w'::"char", actor,
-        json_build_object('task_id', task.id, 'task_type', task.task_type, 'agent_type', task.agent_type,
-            'priority', task.priority, 'reason', 'signaled', 'waits_for', task.waits_for, 'actor', actor);
+        json_strip_nulls(json_build_object('task_id', task.id, 'task_type', task.task_type, 'agent_type', task.agent_type,
+            'priority', task.priority, 'reason', 'signaled', 'waits_for', task.waits_for, 'actor', actor));
     if wakes then
         perform grns.wake_relay();
     end if;
