@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import secrets
 import time
@@ -33,6 +34,8 @@ _PATIENCE_SECONDS = 15.0  # behind the end of a wait: the answer may be late
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 30.0
 _AT_ONCE_SECONDS = 0.1
 _LAST_SECONDS = 2.0
+_WARN_SECONDS = 60.0
+_log = logging.getLogger("grns.agent")
 
 
 class AgentClient(OutcomeMethods):
@@ -87,6 +90,7 @@ class AgentClient(OutcomeMethods):
         self._tasks: set[AgentTask] = set()
         self._awake = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._warned_at = -_WARN_SECONDS
         self.order: str | None = None
         """What the agent of this name is told: `drain` or `stop`; None: to work."""
 
@@ -116,7 +120,8 @@ class AgentClient(OutcomeMethods):
 
     def obey(self, order: str) -> None:
         """Do what the agent is told: `drain` ends `tasks` after the current one, `stop` releases that."""
-        self.order = order
+        if self.order != "stop":
+            self.order = order
         self.stop()
         if order == "stop":
             for task in list(self._tasks):
@@ -161,6 +166,7 @@ class AgentClient(OutcomeMethods):
             "/queue/claim",
             {**self._order, "wait_seconds": wait_seconds},
             seconds=wait_seconds + _PATIENCE_SECONDS,
+            wants=("task", "token", "lease_seconds", "waited_seconds", "agent_id"),
         )
         return None if answer is None else AgentTask(self, answer, asked_at)
 
@@ -204,7 +210,7 @@ class AgentClient(OutcomeMethods):
         }
         told = {name: value for name, value in told.items() if value is not None}
         try:
-            answer = await self._http.post("/queue/renew", told)
+            answer = await self._http.post("/queue/renew", told, wants=("cancel_requested",))
         except LeaseLostError:
             task.end("lost")
             raise
@@ -237,9 +243,11 @@ class AgentClient(OutcomeMethods):
         pause = _FIRST_PAUSE_SECONDS
         while not self._stopping.is_set():
             began_at = time.monotonic()
+            self._awake.clear()
             try:
                 task = await self._claim(wait_seconds)
-            except UnavailableError:
+            except UnavailableError as error:
+                self._warn(error)
                 await self._rest(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 continue
@@ -303,8 +311,14 @@ class AgentClient(OutcomeMethods):
                 await asyncio.wait({asking})
         return None if asking.cancelled() else asking.result()
 
+    def _warn(self, error: UnavailableError) -> None:
+        """Log that no task can be claimed, and again each minute that it lasts."""
+        now = time.monotonic()
+        if now - self._warned_at > _WARN_SECONDS:
+            self._warned_at = now
+            _log.warning("no task can be claimed: %s", error)
+
     async def _rest(self, seconds: float) -> None:
-        self._awake.clear()
         if seconds <= 0 or self._stopping.is_set():
             return
         waiting = [asyncio.create_task(event.wait()) for event in (self._awake, self._stopping)]

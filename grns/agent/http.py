@@ -6,7 +6,7 @@ import re
 import secrets
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,10 @@ _ERRORS: dict[str, type[GrnsError]] = {
     "outcome_unknown": OutcomeUnknownError,
     "too_many_requests": RateLimitedError,
 }
+# What a request is refused with, whatever stands between grns and its client. The rest of what is not of grns
+# says nothing about it.
+_REFUSED = frozenset({400, 413, 414, 415, 431})
+_HEADER = re.compile(r"[!-~]+")
 _BY_STATUS: dict[int, type[GrnsError]] = {
     401: UnauthenticatedError,
     403: PermissionDeniedError,
@@ -55,9 +59,9 @@ class AgentHttp:
     def __init__(self, url: str, *, key: str | None, workspace: str | None) -> None:
         headers = {"User-Agent": "grns"}
         if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
+            headers["Authorization"] = f"Bearer {_header(key, 'key')}"
         if workspace is not None:
-            headers["Grns-Workspace"] = workspace
+            headers["Grns-Workspace"] = _header(workspace, "workspace")
         try:
             base = httpx2.URL(url.rstrip("/").removesuffix(_PREFIX) + _PREFIX)
         except (httpx2.InvalidURL, TypeError) as error:
@@ -82,13 +86,18 @@ class AgentHttp:
         """Return what the API says."""
         return await self._send("GET", path, None, _SECONDS)
 
-    async def post(self, path: str, body: Mapping[str, Any], *, seconds: float = _SECONDS) -> Any:
+    async def post(
+        self, path: str, body: Mapping[str, Any], *, seconds: float = _SECONDS, wants: Sequence[str] = ()
+    ) -> Any:
         """Send a body, and return the answer's, None where it has none; wait for it so long at most.
 
         Raises the error that the problem stands for: `UnavailableError` where nothing was done,
-        `OutcomeUnknownError` if there was no answer.
+        `OutcomeUnknownError` if there was no answer, or one without the fields that it `wants`.
         """
-        return await self._send("POST", path, body, seconds)
+        said = await self._send("POST", path, body, seconds)
+        if said is not None and not (isinstance(said, dict) and all(name in said for name in wants)):
+            raise OutcomeUnknownError("the API's answer is not as grns answers")
+        return said
 
     async def put(self, path: str, body: Mapping[str, Any]) -> Any:
         """Put a body, and return the answer's."""
@@ -102,6 +111,8 @@ class AgentHttp:
             return _answer(blocking.post(path, json=body, timeout=seconds))
         except httpx2.HTTPError as error:
             raise _translated(error) from error
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _unfit(error) from error
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> Any:
         timeout = httpx2.Timeout(_SECONDS, read=seconds, pool=None)
@@ -109,6 +120,8 @@ class AgentHttp:
             answer = await self._client.request(method, path, json=body, timeout=timeout)
         except httpx2.HTTPError as error:
             raise _translated(error) from error
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _unfit(error) from error
         return _answer(answer)
 
 
@@ -118,17 +131,37 @@ def own_name() -> str:
     return f"{host}-{secrets.token_hex(4)}"
 
 
+def _header(value: str, what: str) -> str:
+    """Return a value for a header: a key that was read from a file may have the end of a line."""
+    found = value.strip()
+    if not _HEADER.fullmatch(found):
+        raise InvalidInputError(f"bad_{what}", f"the {what} is empty, or has characters that no {what} has")
+    return found
+
+
 def _translated(error: httpx2.HTTPError) -> GrnsError:
+    if isinstance(error, (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol)):
+        return InvalidInputError("bad_request", f"the request cannot be sent: {type(error).__name__}")
     kind = UnavailableError if isinstance(error, _NOT_SENT) else OutcomeUnknownError
-    return kind(f"the API does not answer: {type(error).__name__} {error}".strip()[:300])
+    # What was sent may stand in the text of a protocol's error, and with it the key.
+    why = "" if isinstance(error, httpx2.ProtocolError) else f" {error}"
+    return kind(f"the API does not answer: {type(error).__name__}{why}".strip()[:300])
+
+
+def _unfit(error: BaseException) -> InvalidInputError:
+    return InvalidInputError("bad_json", f"the body is no JSON: {error}"[:300])
 
 
 def _answer(answer: httpx2.Response) -> Any:
     if answer.status_code == 204:
         return None
+    if 300 <= answer.status_code < 400:
+        raise InvalidInputError("bad_url", f"there is no API at this URL: it redirects ({answer.status_code})")
     try:
         said = answer.json()
     except ValueError as error:
+        if answer.status_code in _REFUSED:
+            raise _error(answer.status_code, {}) from error
         raise OutcomeUnknownError(f"the API's answer is no JSON (HTTP {answer.status_code})") from error
     if answer.is_success:
         return said
@@ -137,6 +170,8 @@ def _answer(answer: httpx2.Response) -> Any:
 
 def _error(status: int, problem: Mapping[str, Any]) -> GrnsError:
     code, detail = str(problem.get("code", f"http_{status}")), str(problem.get("detail", f"HTTP {status}"))
+    if "code" not in problem and status not in _REFUSED:  # of a proxy: grns has perhaps never seen it
+        return OutcomeUnknownError(f"what answers is not grns (HTTP {status})")
     kind = _ERRORS.get(code) or _BY_STATUS.get(status)
     if kind is not None:
         return kind(detail)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 64 * 1024
 _SECONDS = 10
+_MOST_CONNECTIONS = 50
 
 
 class WakeupListener:
@@ -68,7 +71,12 @@ def _server(host: str, port: int, path: str, wake: Any) -> ThreadingHTTPServer:
             if self.path.partition("?")[0] != path:
                 self.send_error(404)
                 return
-            self.rfile.read(min(int(self.headers.get("Content-Length") or 0), _MOST_BYTES))
+            length = self.headers.get("Content-Length") or "0"
+            if not (length.isascii() and length.isdecimal() and int(length[:9]) <= _MOST_BYTES):
+                self.close_connection = True
+                self.send_error(413)
+                return
+            self.rfile.read(int(length))
             wake()
             self.send_response(202)
             self.send_header("Content-Length", "0")
@@ -76,6 +84,35 @@ def _server(host: str, port: int, path: str, wake: Any) -> ThreadingHTTPServer:
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = ThreadingHTTPServer((host, port), WakeupHandler)
-    server.daemon_threads = True
-    return server
+    return _Server((host, port), WakeupHandler)
+
+
+class _Server(ThreadingHTTPServer):
+    """A server with a bound: who opens more connections than that, or is slow, does not take all threads."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        cut = threading.Timer(_SECONDS, self._cut, (request,))
+        cut.daemon = True
+        cut.start()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None: ...
+
+    def _cut(self, request: Any) -> None:
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from grns.agent.steps import suspension_body
 from grns.errors import Fail, InvalidInputError, Retry
 from grns.model.failure import clean, error_message, frames_of
+from grns.model.json import Limits, dumps
 from grns.model.outcome import Suspension
 from grns.model.retry import asked_seconds
 
 if TYPE_CHECKING:
     from grns.agent.http import AgentHttp
     from grns.agent.task import AgentTask
+
+
+# What can be sent at all: how much, the API says.
+_RESULTS = Limits(document_bytes=2**31, depth=500, nodes=2**31)
 
 
 class OutcomeMethods:
@@ -41,8 +45,8 @@ class OutcomeMethods:
             UnavailableError: the API cannot be reached; call again.
         """
         try:
-            json.dumps(result)
-        except (TypeError, ValueError, RecursionError) as error:
+            dumps(result, _RESULTS)
+        except (InvalidInputError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError("bad_result", f"the result is no JSON: {error}") from error
         return await self._end(task, "complete", {"result": result})
 
@@ -119,7 +123,7 @@ class OutcomeMethods:
         return await self._end(task, "release", {"reason": clean(reason)[:1000] or "released"})
 
     async def _end(self, task: AgentTask, how: str, body: dict[str, Any]) -> str:
-        answer = await self._http.post(f"/queue/{how}", {"token": task.token, **body})
+        answer = await self._http.post(f"/queue/{how}", {"token": task.token, **body}, wants=("status",))
         status: str = answer["status"]
         task.status = status
         self.forget(task)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from grns.errors import GrnsError, LeaseLostError
-from grns.model.duration import seconds_named
+from grns.errors import GrnsError, LeaseLostError, UnavailableError
 from grns.model.json import Limits, dumps, jsonable
 
 if TYPE_CHECKING:
     from grns.agent.task import AgentTask
 
 _PAUSE_SECONDS = 1.0
+_LAST_PAUSES_SECONDS = (0.1, 0.5, 1.0)
 _VALUES = Limits()
+_log = logging.getLogger("grns.agent")
 
 
 class AttemptReports:
@@ -35,25 +37,28 @@ class AttemptReports:
         if "checkpoint" in said:
             said["checkpoint"] = jsonable(said["checkpoint"])
             dumps(said["checkpoint"], _VALUES)
-        seconds_named("remaining", said.get("remaining"), code="bad_handler")
         with self._noting:
             self._told |= said
         with suppress(RuntimeError):  # a thread that outlasts its loop
             self._loop.call_soon_threadsafe(self._begin)
 
     async def close(self) -> None:
-        """Send the rest: the outcome comes behind it."""
+        """Send the rest, since the outcome comes behind it; an API that is away does not hold that up."""
         self._closing.set()
         if self._sending is not None:
             await self._sending
-        await self._send()
+        for pause in _LAST_PAUSES_SECONDS:
+            await self._send()
+            if not self._told:
+                return
+            await asyncio.sleep(pause)
 
     def _begin(self) -> None:
-        if self._sending is None or self._sending.done():
+        if not self._closing.is_set() and (self._sending is None or self._sending.done()):
             self._sending = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        while self._told:
+        while self._told and not self._closing.is_set():
             await self._send()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PAUSE_SECONDS):
@@ -62,12 +67,14 @@ class AttemptReports:
     async def _send(self) -> None:
         with self._noting:
             told, self._told = self._told, {}
-        if not told or self._task.lost:
+        if not told or self._task.ended == "lost":
             return
         try:
             await self._task.heartbeat(**told)
         except LeaseLostError:
             return
-        except GrnsError:  # the API is away: a later report may come through
+        except UnavailableError:  # a later report may come through
             with self._noting:
                 self._told = told | self._told
+        except GrnsError as error:  # refused, as it would be again
+            _log.warning("task %s: a report is refused: %s", self._task.id, error)

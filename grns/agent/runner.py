@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, aclosing
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from grns.model.json import Limits, dumps, jsonable, loads_stored
@@ -18,6 +21,29 @@ if TYPE_CHECKING:
     from grns.worker.pool import Pool
 
 _VALUES = Limits()
+
+
+class _Slot:
+    """Where one handler at a time runs. A plain one has a thread, which nothing can end but itself."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self._threads = threads
+        self._running: asyncio.Future[Any] | None = None
+
+    async def in_thread(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+        """Call a function in a thread. Who waits for it may be cancelled; the thread goes on."""
+        call = partial(copy_context().run, function, *arguments, **named)
+        self._running = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        self._running.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(self._running)
+
+    async def free(self, stopping: asyncio.Event) -> None:
+        """Wait until the thread has ended, or nothing more is to run."""
+        if self._running is None or self._running.done():
+            return
+        ending = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait({self._running, ending}, return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
 
 
 class PoolRunner:
@@ -39,20 +65,25 @@ class PoolRunner:
                     await _called(function)
                 for function in pool.hooks.shutdown:
                     resources.push_async_callback(_called, function)
+            # Not those of the loop, in which it looks up names.
+            threads = ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="grns-handler")
+            resources.callback(threads.shutdown, wait=False)
             async with asyncio.TaskGroup() as group:
                 for _ in range(max(1, concurrency)):
-                    group.create_task(self._run_tasks())
+                    group.create_task(self._run_tasks(_Slot(threads)))
 
-    async def _run_tasks(self) -> None:
-        async for task in self._client.tasks():
-            async with task:
-                handler = self._handlers[task.task_type]
-                if hasattr(handler, "call_signature"):
-                    task.result = await self._call(handler, task)
-                else:
-                    task.result = jsonable(await _call_function(handler, task))
+    async def _run_tasks(self, slot: _Slot) -> None:
+        async with aclosing(self._client.tasks()) as tasks:
+            async for task in tasks:
+                async with task:
+                    handler = self._handlers[task.task_type]
+                    if hasattr(handler, "call_signature"):
+                        task.result = await self._call(handler, task, slot)
+                    else:
+                        task.result = jsonable(await _call_function(handler, task, slot))
+                await slot.free(self._client._stopping)
 
-    async def _call(self, handler: Handler[Any, Any], task: AgentTask) -> Any:
+    async def _call(self, handler: Handler[Any, Any], task: AgentTask, slot: _Slot) -> Any:
         """Call a handler as a worker does: with its payload, its dependencies and its time-out."""
         from grns.worker import judgement  # it needs pydantic, as handlers do
 
@@ -68,11 +99,18 @@ class PoolRunner:
         task.state = next((self._states[pool] for pool in lineage if pool in self._states), None)
         payload = judgement.payload_of(handler, dumps(task.payload, _VALUES))
         signature, limit = handler.call_signature, handler.timeout_seconds
+        raised: BaseException | None = None
         try:
             async with asyncio.timeout(limit) as deadline, AsyncExitStack() as resources:
                 arguments = signature.arguments(task, payload)  # type: ignore[arg-type]
                 arguments |= await signature.resolve(task, resources)  # type: ignore[arg-type]
-                value = await call_step(handler.function, (), arguments)
+                try:
+                    value = await call_step(handler.function, (), arguments, in_thread=slot.in_thread)
+                except BaseException as error:
+                    raised = error
+                    raise
+            if raised is not None:  # a dependency has caught it: the attempt has failed all the same
+                raise raised
         except TimeoutError as error:
             if deadline.expired() and not str(error):
                 raise TimeoutError(f"no end after {limit} s") from None
@@ -82,10 +120,10 @@ class PoolRunner:
         return loads_stored(judgement.result_text(handler, value, _VALUES))
 
 
-async def _call_function(function: Callable[..., Any], task: AgentTask) -> Any:
+async def _call_function(function: Callable[..., Any], task: AgentTask, slot: _Slot) -> Any:
     """Call a function with the payload, and with the task if it takes two arguments."""
     takes = len(inspect.signature(function).parameters)
-    return await call_step(function, (task.payload, task)[:takes], {})
+    return await call_step(function, (task.payload, task)[:takes], {}, in_thread=slot.in_thread)
 
 
 async def _called(function: Callable[[], Any]) -> None:

@@ -5,18 +5,26 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shlex
 import sys
+import time
+import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from grns.agent.http import AgentHttp
-from grns.errors import GrnsError, InvalidInputError
+from grns.errors import GrnsError, InvalidInputError, UnavailableError
+from grns.model.failure import clean
+from grns.model.json import Limits, dumps
 
 NOTHING = 9
 """Exit code if there is no task or no message."""
 
 _SECONDS = 90.0
+_PATIENCE_SECONDS = 45.0
+_VALUES = Limits(document_bytes=2**31, depth=500, nodes=2**31)
 _DESCRIPTION = """Claim tasks and report their outcomes from a shell script.
 
 GRNS_API_URL and GRNS_API_KEY are the URL of the API and a key with the scope `work`; GRNS_WORKSPACE is for
@@ -44,7 +52,7 @@ def _http() -> AgentHttp:
 
 def _next(http: AgentHttp, said: argparse.Namespace) -> int:
     options = {"agent": said.agent, "lease_seconds": said.lease}
-    life = os.environ.get("GRNS_AGENT_LIFE") or f"shell-{os.getppid()}"  # that of the script
+    life = os.environ.get("GRNS_AGENT_LIFE") or _life()
     body = {"agent_type": said.pool, "task_types": said.types, "wait_seconds": said.wait, "life": life}
     body |= {name: value for name, value in options.items() if value is not None}
     claimed = _post(http, "/queue/claim", body)
@@ -54,13 +62,31 @@ def _next(http: AgentHttp, said: argparse.Namespace) -> int:
         _print(claimed)
         return 0
     task = claimed["task"]
+    sys.stdout.write(f"export GRNS_TOKEN={shlex.quote(claimed['token'])}\n")
+    # Not exported: no program could be started with a payload of 128 KiB in its environment.
     for name, value in (
-        ("GRNS_TOKEN", claimed["token"]), ("GRNS_TASK_ID", task["id"]), ("GRNS_TASK_TYPE", task["task_type"]),
+         ("GRNS_TASK_ID", task["id"]), ("GRNS_TASK_TYPE", task["task_type"]),
         ("GRNS_ATTEMPT", task["attempt"]), ("GRNS_PAYLOAD", json.dumps(task["payload"], ensure_ascii=False)),
         ("GRNS_CHECKPOINT", json.dumps(task["checkpoint_data"], ensure_ascii=False)),
     ):  # fmt: skip
-        sys.stdout.write(f"export {name}={shlex.quote(str(value))}\n")
+        sys.stdout.write(f"{name}={shlex.quote(str(value))}\n")
     return 0
+
+
+def _life() -> str:
+    """Return what tells one run of a script from the next, and is the same in its pipes and subshells.
+
+    Without a terminal that is its session: of a service, or of a container. With one, where many scripts have
+    the session of their terminal, it is the process group.
+    """
+    try:
+        mine = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        leader = mine[2] if mine[4] != "0" else mine[3]
+        began = Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[19]
+        booted = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    except (OSError, IndexError):  # another system, or the leader has ended
+        return f"shell-{os.getsid(0)}"
+    return f"shell-{leader}-{began}-{booted}"
 
 
 def _beat(http: AgentHttp, said: argparse.Namespace) -> int:
@@ -68,7 +94,7 @@ def _beat(http: AgentHttp, said: argparse.Namespace) -> int:
     if said.percent is not None:
         body["progress_percent"] = said.percent
     if said.step is not None:
-        body["current_step"] = said.step
+        body["current_step"] = clean(said.step)[:255]
     if said.checkpoint is not None:
         body["checkpoint_data"] = _json(said.checkpoint)
     answer = _post(http, "/queue/renew", body)
@@ -77,21 +103,24 @@ def _beat(http: AgentHttp, said: argparse.Namespace) -> int:
 
 
 def _done(http: AgentHttp, said: argparse.Namespace) -> None:
-    _print(_post(http, "/queue/complete", {"token": _token(), "result": _json(said.result)}))
+    _print(_ended(http, "/queue/complete", {"token": _token(), "result": _json(said.result)}))
 
 
 def _fail(http: AgentHttp, said: argparse.Namespace) -> None:
     body: dict[str, Any] = {
-        "token": _token(), "error": {"class": said.error_class, "message": said.message},
+        "token": _token(),
+        "error": {
+            "class": clean(said.error_class)[:255] or "AgentError", "message": clean(said.message)[:4000],
+        },
         "retry": not said.final,
     }  # fmt: skip
     if said.after is not None:
         body["retry_after_seconds"] = said.after
-    _print(_post(http, "/queue/fail", body))
+    _print(_ended(http, "/queue/fail", body))
 
 
 def _release(http: AgentHttp, said: argparse.Namespace) -> None:
-    _print(_post(http, "/queue/release", {"token": _token(), "reason": said.reason}))
+    _print(_ended(http, "/queue/release", {"token": _token(), "reason": clean(said.reason)[:1000] or "released"}))
 
 
 def _send(http: AgentHttp, said: argparse.Namespace) -> None:
@@ -99,9 +128,10 @@ def _send(http: AgentHttp, said: argparse.Namespace) -> None:
     for name in ("to", "pool", "sender", "about", "reply_to"):
         if getattr(said, name) is not None:
             body[name] = getattr(said, name)
-    if os.environ.get("GRNS_TOKEN"):
+    if os.environ.get("GRNS_TOKEN") and not said.no_task:
         body["token"] = _token()
-    _print(_post(http, "/mail", body))
+    body["message_id"] = said.id or str(uuid.uuid4())
+    _print(_ended(http, "/mail", body))
 
 
 def _read(http: AgentHttp, said: argparse.Namespace) -> int:
@@ -114,6 +144,19 @@ def _read(http: AgentHttp, said: argparse.Namespace) -> int:
 
 def _ack(http: AgentHttp, said: argparse.Namespace) -> None:
     _print(_post(http, f"/agents/{said.agent}/mail/ack", {"ids": said.ids}))
+
+
+def _ended(http: AgentHttp, path: str, body: dict[str, Any]) -> Any:
+    """Send what may be repeated, until there is an answer: an API that starts again costs no finished work."""
+    until, pause = time.monotonic() + _PATIENCE_SECONDS, 0.2
+    while True:
+        try:
+            return _post(http, path, body)
+        except UnavailableError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, 5.0)
 
 
 def _post(http: AgentHttp, path: str, body: dict[str, Any]) -> Any:
@@ -131,8 +174,10 @@ def _token() -> str:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(sys.stdin.read() if text == "-" else text)
-    except ValueError as error:
+        found = json.loads(sys.stdin.read() if text == "-" else text)
+        dumps(found, _VALUES)
+        return found
+    except (ValueError, RecursionError, InvalidInputError) as error:
         raise InvalidInputError("bad_json", f"not JSON: {error}") from error
 
 
@@ -182,6 +227,8 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument(f"--{name}")
     one.add_argument("--from", dest="sender", metavar="NAME")
     one.add_argument("--reply-to", metavar="ID")
+    one.add_argument("--id", help="id of the message, a UUID: it is sent once")
+    one.add_argument("--no-task", action="store_true", help="do not send it as the task in GRNS_TOKEN")
     one = verb(
         "read", _read, f"print the mail of an agent, one JSON document a line; {NOTHING} if there is none"
     )

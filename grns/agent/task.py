@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -14,9 +17,18 @@ from uuid import UUID
 from grns.agent.output import HttpOutputPublisher
 from grns.agent.reports import AttemptReports
 from grns.agent.steps import HttpStepLog
-from grns.errors import Fail, InvalidInputError, LeaseLostError, Snooze, TaskSignal, UnavailableError
+from grns.errors import (
+    Fail,
+    GrnsError,
+    InvalidInputError,
+    LeaseLostError,
+    Snooze,
+    TaskSignal,
+    UnavailableError,
+)
 from grns.model.json import Limits
 from grns.model.outcome import Claim
+from grns.model.report import percent_of, remaining_of, step_of
 from grns.model.retry import asked_seconds
 from grns.runtime.cancel_scope import CancelScope
 from grns.worker.mail_methods import MailMethods
@@ -29,6 +41,8 @@ if TYPE_CHECKING:
     from grns.agent.client import AgentClient
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
+_LAST_SECONDS = 10.0
+_log = logging.getLogger("grns.agent")
 
 
 class AgentTask(MailMethods, PersonMethods):
@@ -107,7 +121,9 @@ class AgentTask(MailMethods, PersonMethods):
         remaining: float | timedelta | None = None,
     ) -> None:
         """Report progress within a second, without waiting for it, as a handler's `ctx.progress`."""
-        self._reports.report(percent=percent, step=step, remaining=remaining)
+        self._reports.report(
+            percent=percent_of(percent), step=step_of(step), remaining=remaining_of(remaining)
+        )
 
     def checkpoint(self, data: Any) -> None:
         """Keep JSON for the next attempt, within a second, as a handler's `ctx.checkpoint`."""
@@ -121,7 +137,17 @@ class AgentTask(MailMethods, PersonMethods):
         self, type: str, payload: Mapping[str, Any] | None, *, to: str, about: str | None, message_id: str
     ) -> None:
         said = {"type": type, "payload": dict(payload or {}), "to": to, "about": about or self.id}
-        await self._client._http.post("/mail", said | {"message_id": message_id, "token": self.token})
+        pause = _FIRST_PAUSE_SECONDS
+        while True:  # it has an id: sent twice it is sent once
+            try:
+                await self._client._http.post("/mail", said | {"message_id": message_id, "token": self.token})
+            except UnavailableError:
+                if time.monotonic() > self.expires_at or self.ended is not None:
+                    raise
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            else:
+                return
 
     def _own_steps(self, _name: str) -> AttemptSteps:
         if self._attempt_steps is None:
@@ -175,8 +201,19 @@ class AgentTask(MailMethods, PersonMethods):
     async def settle(self, error: BaseException | None, *, is_cut: bool = False) -> None:
         """Write the outcome; retry until the lease expires, because another worker can own the task
         afterwards.
+
+        Who is cancelled meanwhile waits a few seconds more for it: the work is done.
         """
-        client = self._client
+        settling = asyncio.ensure_future(self._settle(error, is_cut=is_cut))
+        try:
+            await asyncio.shield(settling)
+        except asyncio.CancelledError:
+            await asyncio.wait({settling}, timeout=_LAST_SECONDS)
+            settling.cancel()
+            raise
+
+    async def _settle(self, error: BaseException | None, *, is_cut: bool) -> None:
+        client, deadline = self._client, self.expires_at  # renewals go on: they do not move it
         if self._attempt_steps is not None and self._attempt_steps.is_running:
             await self._attempt_steps.close(lambda: self.ended is not None)
         self._output.end(is_suspended=isinstance(error, Suspended))
@@ -184,22 +221,27 @@ class AgentTask(MailMethods, PersonMethods):
         await self._reports.close()
         if self.ended == "lost":
             self.status = "lost"
-        elif isinstance(error, Suspended) and self.ended is None:
-            suspension = error.suspension
-            await self._write(lambda: client.suspend_task(self, suspension))
-        elif is_cut or self._was_stopped(error):
-            await self._write(lambda: client.release_task(self, self.ended or "shutdown"))
-        elif isinstance(error, Snooze) and asked_seconds(error.after) is not None:
-            after = error.after
-            await self._write(lambda: client.snooze_task(self, after))
-        elif error is not None:
-            await self._write(lambda: client.fail_task(self, error, **self.judge(error)))
-        else:
-            try:
-                await self._write(lambda: client.complete_task(self, self.result))
-            except InvalidInputError as refused:
-                unfit = Fail(f"the result cannot be stored: {refused}", error_class="bad_result")
-                await self._write(lambda: client.fail_task(self, unfit))
+            return
+        try:
+            await self._write(self._outcome(error, is_cut=is_cut), deadline)
+        except InvalidInputError as refused:
+            is_result = error is None
+            told = f"{'the result' if is_result else 'what the handler asks for'} cannot be stored: {refused}"
+            unfit = Fail(told, error_class="bad_result" if is_result else "bad_handler")
+            await self._write(lambda: client.fail_task(self, unfit), deadline)
+
+    def _outcome(self, error: BaseException | None, *, is_cut: bool) -> Callable[[], Awaitable[str]]:
+        """Return what writes the outcome."""
+        client = self._client
+        if isinstance(error, Suspended) and self.ended is None:
+            return partial(client.suspend_task, self, error.suspension)
+        if is_cut or self._was_stopped(error):
+            return partial(client.release_task, self, self.ended or "shutdown")
+        if isinstance(error, Snooze) and asked_seconds(error.after) is not None:
+            return partial(client.snooze_task, self, error.after)
+        if error is not None:
+            return partial(client.fail_task, self, error, **self.judge(error))
+        return partial(client.complete_task, self, self.result)
 
     def _was_stopped(self, error: BaseException | None) -> bool:
         """Return whether an error only reflects that the block was cancelled."""
@@ -207,16 +249,22 @@ class AgentTask(MailMethods, PersonMethods):
             return False
         return self.ended is not None or not isinstance(error, Exception)
 
-    async def _write(self, ask: Callable[[], Awaitable[str]]) -> None:
+    async def _write(self, ask: Callable[[], Awaitable[str]], deadline: float) -> None:
         pause = _FIRST_PAUSE_SECONDS
         while self.status is None:
             try:
                 await ask()
             except LeaseLostError:
                 self.status = "lost"
-            except UnavailableError:
-                if time.monotonic() > self.expires_at:
+            except UnavailableError as error:
+                if time.monotonic() > deadline:
+                    _log.warning("task %s: its outcome is not written: %s", self.id, error)
                     self.status = "lost"
                     return
-                await asyncio.sleep(pause)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            except InvalidInputError:
+                raise
+            except GrnsError as error:  # the key was revoked, or grns knows no such task: not ours to end
+                _log.warning("task %s: its outcome is refused: %s", self.id, error)
+                self.status = "lost"

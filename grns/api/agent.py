@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query
@@ -13,7 +14,7 @@ from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import Body, strict_body
 from grns.api.route import router
-from grns.errors import PermissionDeniedError
+from grns.errors import NotFoundError, PermissionDeniedError
 from grns.model import agent as model
 from grns.model.field_types import AgentId
 from grns.model.submission import AgentType, Token
@@ -108,9 +109,11 @@ async def put_agent(
         request_context.context.agent_claims.check_url(body.agent_url)
     profile: dict[str, Any] = body.model_dump(exclude={"agent_type"})
     async with request_context.writing() as database:
-        return Answer(
-            await request_context.client(database).agents.put(name, pool=body.agent_type, **profile)
-        )
+        agents = request_context.client(database).agents
+        if request_context.principal.pools:  # it may not take one from a pool that is not its own
+            with suppress(NotFoundError):
+                request_context.check_pool((await agents.get(name)).agent_type)
+        return Answer(await agents.put(name, pool=body.agent_type, **profile))
 
 
 @routes.delete("/agents/{name}", response_model=model.Agent)

@@ -53,8 +53,9 @@ class ApiClient:
         query: Query,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        gone: asyncio.Event | None = None,
     ) -> ApiResponse:
-        """Send one request and return its response.
+        """Send one request and return its response; `gone` is set once no one waits for it.
 
         Raises:
             ApiProblemError: the API answered with a problem.
@@ -64,8 +65,9 @@ class ApiClient:
         parts = [content]
 
         async def receive() -> Message:
-            if not parts:  # the client never goes: who does not wait any more cancels the call
-                await asyncio.Event().wait()
+            if not parts:  # without `gone`, who does not wait any more cancels the call
+                await (gone or asyncio.Event()).wait()
+                return {"type": "http.disconnect"}
             return {"type": "http.request", "body": parts.pop(), "more_body": False}
 
         async def send(message: Message) -> None:

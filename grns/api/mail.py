@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import Query
+from fastapi import Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from grns.access.keys import ended_key
 from grns.api.access import Agent, Reader
 from grns.api.agent import AgentName
 from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
-from grns.api.queue import TokenRequest, verified
+from grns.api.queue import TokenRequest, disconnected, verified
 from grns.api.request import Body, strict_body
 from grns.api.route import router
 from grns.model.mail import Mail, Sent
@@ -108,6 +110,7 @@ async def list_mail(
 
 @routes.post("/agents/{name}/mail/poll", response_model=PollResponse)
 async def poll_mail(
+    request: Request,
     request_context: Agent,
     body: Annotated[PollRequest, strict_body(PollRequest, code="bad_poll")],
     name: AgentName,
@@ -122,14 +125,23 @@ async def poll_mail(
         async with request_context.reading() as database:
             return await request_context.client(database).mail.look(name, body.limit)
 
-    context = request_context.context
-    return Answer(
-        {
-            "items": await look_until(
-                look, context.transport, request_context.workspace, name, wait=body.wait_seconds
-            )
-        }
+    context, principal = request_context.context, request_context.principal
+    looking = asyncio.ensure_future(
+        look_until(look, context.transport, request_context.workspace, name, wait=body.wait_seconds)
     )
+    gone = asyncio.ensure_future(disconnected(request))
+    with context.agent_claims.places.place(principal), context.key_watch.over(principal, looking.cancel):
+        try:
+            await asyncio.wait({looking, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            is_done = looking.done()
+            looking.cancel()
+    if not is_done:  # the client has gone
+        return Response(status_code=204)
+    if looking.cancelled():
+        raise ended_key()
+    return Answer({"items": looking.result()})
 
 
 @routes.post("/agents/{name}/mail/ack", response_model=AckResponse)

@@ -17,7 +17,8 @@ from grns.errors import NotFoundError
 from grns.model.claim_token import ClaimToken
 from grns.model.failure import clean
 from grns.model.json import dumps
-from grns.worker.progress import LEAST_STALL_SECONDS, LONGEST_STEP, Report
+from grns.model.report import LONGEST_STEP
+from grns.worker.progress import LEAST_STALL_SECONDS, Report
 
 routes = router("queue")
 

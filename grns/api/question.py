@@ -71,9 +71,13 @@ async def list_questions(
 
 
 @routes.get("/questions/{question_id}", response_model=TaskQuestion)
-async def read_question(request_context: Reader, question_id: UUID) -> Response:
+async def read_question(
+    request_context: Reader,
+    question_id: UUID,
+    is_seen: Annotated[bool, Query(description="Whether a person reads it now.")] = True,
+) -> Response:
     """Return a question with all that is shown, its form and its digest."""
-    sees = request_context.principal.may("answer", request_context.workspace)
+    sees = is_seen and request_context.principal.may("answer", request_context.workspace)
     async with request_context.reading() as database:
         return Answer(await request_context.client(database).questions.get(question_id, sees=sees))
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import Request
@@ -17,7 +18,7 @@ from grns.api.access import Agent, Reader, RequestContext
 from grns.api.answer import Answer
 from grns.api.request import Body, around, strict_body
 from grns.api.route import router
-from grns.errors import NotFoundError
+from grns.errors import GrnsError, NotFoundError
 from grns.gateway.attempts import OpenDatabase
 from grns.gateway.claims import AssignedTask, WaitingWorker
 from grns.model import claim_token
@@ -154,10 +155,9 @@ async def claim_next_task(
     """Claim the next task, the most urgent and oldest first. Wait if there is none."""
     began_at = time.monotonic()
     request_context.check_pool(body.agent_type)
-    await (
-        request_context.context.token_keys.latest()
-    )  # a claim that could not be answered would spend an attempt
-    gone = asyncio.ensure_future(_disconnected(request))
+    # Before the claim: one that could not be answered would spend an attempt.
+    key = await request_context.context.token_keys.latest()
+    gone = asyncio.ensure_future(disconnected(request))
     try:
         with request_context.context.key_watch.over(request_context.principal, gone.cancel):
             handed = await request_context.context.agent_claims.next_task(
@@ -169,7 +169,9 @@ async def claim_next_task(
         gone.cancel()
     if handed is None:
         return Response(status_code=204)
-    return Answer(_handed_out(handed, began_at, await request_context.context.token_keys.latest()))
+    with suppress(GrnsError):  # a key that was the latest is valid for long
+        key = await request_context.context.token_keys.latest()
+    return Answer(_handed_out(handed, began_at, key))
 
 
 @routes.post("/queue/complete", response_model=FinishResponse)
@@ -257,7 +259,7 @@ async def read_queue_status(request_context: Reader) -> Response:
     )
 
 
-async def _disconnected(request: Request) -> None:
+async def disconnected(request: Request) -> None:
     """Return once the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -268,9 +270,10 @@ def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWo
     types = sorted(set(wanted.task_types))
     lease_seconds = wanted.lease_seconds or context.http_lease_seconds
     agent = request_context.principal.as_agent(wanted.agent)
-    # One life of a worker, as far as requests tell them apart.
-    said = (agent or "", wanted.version or "", wanted.life or "", str(lease_seconds))
-    parts = (request_context.workspace, request_context.actor, *said, *types)
+    # One life of a worker, as far as requests tell them apart. Of one with a name, it is what it says: with other
+    # types, or another lease, it is no other one.
+    said = (wanted.version or "", str(lease_seconds), *types) if agent is None else (agent, wanted.agent_type)
+    parts = (request_context.workspace, request_context.actor, wanted.life or "", *said)
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
     return WaitingWorker(
         claimant=Claimant(

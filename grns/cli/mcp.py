@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 
 import click
 
@@ -28,9 +29,11 @@ def mcp(url: str, workspace: str | None) -> None:
     It uses the key in GRNS_API_KEY: its scopes decide which tools there are. Programs that speak MCP over
     HTTP need no command: their URL is that of the API, with /mcp.
     """
-    key = os.environ.get("GRNS_API_KEY")
+    key = os.environ.get("GRNS_API_KEY", "").strip()
     if not key:
         raise SettingsError("GRNS_API_KEY is not set: create a key with grns admin key create")
+    if not re.fullmatch(r"[!-~]+", key):
+        raise SettingsError("GRNS_API_KEY has characters that no key has")
     try:
         from grns.api.mcp.stdio import serve
     except ModuleNotFoundError as error:

@@ -99,7 +99,8 @@ class HttpClaims:
                 raise ConflictError(f"agent {who.agent} is told to {order}")
             if who.is_counted and not await self._has_room(who):
                 ends = {gone, self._end()}
-                await asyncio.wait(ends, timeout=min(seeking.wait_seconds, _FULL_SECONDS))
+                seconds = min(seeking.wait_seconds, _FULL_SECONDS)
+                await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 return None
             pending = self._pending_claim(who)
             try:

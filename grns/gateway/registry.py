@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from grns.errors import GrnsError
+from grns.errors import ConflictError, GrnsError
 from grns.postgres.database import Database
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import TaskCrashed
@@ -28,6 +28,7 @@ class _Seen:
 
     noted_at: float = -_NOTE_SECONDS
     is_registered: bool = False
+    said: tuple[object, ...] = ()  # what it has said of itself: it may claim other types than before
     order: str | None = None
     leases: dict[UUID, float] = field(default_factory=dict)
 
@@ -44,21 +45,28 @@ class WorkerRegistry:
         self._seen: OrderedDict[tuple[str, str], _Seen] = OrderedDict()
 
     async def register(self, claimant: Claimant, *, name: str, version: str) -> str | None:
-        """Make an agent known that asks for a task, and return what it is told to do."""
+        """Make an agent known that asks for a task, and return what it is told to do.
+
+        Raises ConflictError: an agent of this name is of another pool.
+        """
         seen = self._of(claimant.workspace, claimant.agent_id)
-        if seen.is_registered:
+        said = (version, claimant.lease_seconds, *sorted(claimant.handled))
+        if seen.is_registered and seen.said == said:
             await self.note(claimant.workspace, claimant.agent_id)
-        if seen.is_registered:
+        if seen.is_registered and seen.said == said:
             return seen.order
         try:
             await agent.register(
                 self._database, claimant, concurrency=1, version=version, host=name, pid=agent.NO_PROCESS
             )
+        except ConflictError:
+            raise
         except GrnsError as error:
             self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))
         else:
-            seen.is_registered, seen.noted_at, seen.order = True, time.monotonic(), None
-        return None
+            seen.order = None if not seen.is_registered else seen.order
+            seen.is_registered, seen.noted_at, seen.said = True, time.monotonic(), said
+        return seen.order
 
     async def note(self, workspace: str, agent_id: str) -> str | None:
         """Note that an agent lives, unless that was noted a moment ago; return what it is told to do."""

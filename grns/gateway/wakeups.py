@@ -31,7 +31,7 @@ _HERE_SECONDS = 5.0
 _AT_ONCE = 20
 _TITLE_CHARACTERS = 30
 _LONGEST_KEY = 255
-_LARGE = Limits(document_bytes=1024 * 1024)  # payload and checkpoint
+_LARGE = Limits(document_bytes=1024 * 1024, depth=80, nodes=25_000)  # payload and checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,15 @@ class Wakeups:
         return 0.0 if len(rows) == _AT_ONCE else LOOK_SECONDS
 
     async def _tell(self, agent: Row) -> None:
-        if agent["is_spawned"] and self._spawn is not None:
-            host, error = self._spawn.url.host_and_port, await self._begin_session(agent, self._spawn)
-        else:
-            host, error = await self._nudge(agent)
+        host = ""
+        try:
+            if agent["is_spawned"] and self._spawn is not None:
+                host = self._spawn.url.host_and_port
+                error = await self._begin_session(agent, self._spawn)
+            else:
+                host, error = await self._nudge(agent)
+        except InvalidInputError as unfit:  # one agent does not hold up the others
+            error = unfit.code
         if error is None:
             return
         for row in await self._database.run(

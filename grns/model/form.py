@@ -16,25 +16,13 @@ from pydantic.errors import PydanticUserError
 from typing_extensions import TypedDict
 
 from grns.errors import InvalidInputError
+from grns.model.form_shape import LIMITS, bad, shape_of
 
-MOST_FIELDS = 50
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _TEXTS: dict[str, Any] = {
     "date": date,
     "date-time": AwareDatetime,
     "uri": HttpUrl,
     "email": Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=320)],
-}
-_LIMITS = {
-    "minLength": "min_length",
-    "maxLength": "max_length",
-    "pattern": "pattern",
-    "minimum": "ge",
-    "maximum": "le",
-    "exclusiveMinimum": "gt",
-    "exclusiveMaximum": "lt",
-    "minItems": "min_length",
-    "maxItems": "max_length",
 }
 _NUMBERS = {"number": float, "integer": int}
 
@@ -53,18 +41,8 @@ def form_of(model: Any) -> dict[str, Any]:
     try:
         schema = dict(model) if isinstance(model, Mapping) else TypeAdapter(model).json_schema()
     except PydanticUserError as error:
-        raise _bad(f"{model!r} is no form: {error}") from error
-    definitions = schema.get("$defs", {})
-    fields = schema.get("properties")
-    if schema.get("type") != "object" or not isinstance(fields, Mapping) or not fields:
-        raise _bad("a form is an object with fields, such as a pydantic model")
-    if len(fields) > MOST_FIELDS:
-        raise _bad(f"a form has at most {MOST_FIELDS} fields")
-    form = {
-        "type": "object",
-        "properties": {name: _field(name, field, definitions) for name, field in fields.items()},
-        "required": sorted(schema.get("required", ())),
-    }
+        raise bad(f"{model!r} is no form: {error}") from error
+    form = shape_of(schema)
     _model(form)  # such as a pattern that cannot be compiled
     return form
 
@@ -112,64 +90,11 @@ def _number(text: str) -> Any:
         return text  # the check says what is wrong
 
 
-def _field(name: str, field: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one field, without references and with the keys that are known."""
-    if not _NAME.fullmatch(name):
-        raise _bad(f"{name!r} cannot be the name of a field: write A-Z a-z 0-9 _, beginning with a letter")
-    told = {
-        key: field[key]
-        for key in ("title", "description", "default", "nullable")
-        if field.get(key) is not None
-    }
-    inner = _resolved(field, definitions)
-    kinds = [one for one in inner.get("anyOf", ()) if one.get("type") != "null"]
-    if len(kinds) == 1:  # or None
-        told["nullable"] = True
-        inner = _resolved(kinds[0], definitions)
-    if "const" in inner:
-        inner = {"type": "string", "enum": [inner["const"]]}
-    kind = inner.get("type")
-    limits = {key: inner[key] for key in _LIMITS if key in inner}
-    checked = {"type", "title", "description", "default", "examples", "nullable", *limits}
-    found: dict[str, Any] | None = None
-    if kind == "array" and "enum" in (items := _resolved(inner.get("items", {}), definitions)):
-        checked |= {"items"}
-        found = {"type": "array", "items": {"type": "string", "enum": _choices(name, items)}}
-    elif kind == "string" and "enum" in inner:
-        checked |= {"enum"}
-        found = {"type": "string", "enum": _choices(name, inner)}
-    elif kind == "string" and inner.get("format", "email") in _TEXTS:
-        checked |= {"format"}
-        found = {"type": "string", **({"format": inner["format"]} if "format" in inner else {})}
-    elif kind in ("number", "integer", "boolean"):
-        found = {"type": kind}
-    if found is None:
-        raise _bad(f"{name}: a field is text, a number, yes or no, or one or several of a list of texts")
-    if not_checked := inner.keys() - checked - {"anyOf"}:
-        raise _bad(f"{name}: a form cannot check {', '.join(sorted(not_checked))}")
-    return {**found, **limits, **told}
-
-
-def _choices(name: str, inner: Mapping[str, Any]) -> list[str]:
-    choices = list(inner["enum"])
-    if not choices or not all(isinstance(one, str) and one for one in choices):
-        raise _bad(f"{name}: what can be chosen is text")
-    return choices
-
-
-def _resolved(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    reference = field.get("$ref")
-    if reference is None and len(field.get("allOf", ())) == 1:
-        reference = field["allOf"][0].get("$ref")
-    found: Mapping[str, Any] = field if reference is None else definitions[reference.rpartition("/")[2]]
-    return found
-
-
 def _model(form: Mapping[str, Any]) -> TypeAdapter[Any]:
     """Return what checks an answer."""
     fields: dict[str, Any] = {}
     for name, field in form["properties"].items():
-        limits = {_LIMITS[key]: field[key] for key in _LIMITS if key in field}
+        limits = {LIMITS[key]: field[key] for key in LIMITS if key in field}
         checked: Any = Annotated[_type(field), Field(**limits)]
         checked = checked | None if field.get("nullable") else checked
         fields[name] = checked if name in form["required"] else NotRequired[checked]
@@ -179,7 +104,7 @@ def _model(form: Mapping[str, Any]) -> TypeAdapter[Any]:
         answer.__pydantic_config__ = ConfigDict(extra="forbid")
         return TypeAdapter(answer)
     except Exception as error:
-        raise _bad(f"the form cannot be checked: {error}") from error
+        raise bad(f"the form cannot be checked: {error}") from error
 
 
 def _type(field: Mapping[str, Any]) -> Any:
@@ -192,7 +117,3 @@ def _type(field: Mapping[str, Any]) -> Any:
     if field["type"] == "boolean":
         return Annotated[bool, Field(strict=True)]
     return Annotated[_NUMBERS[field["type"]], Field(strict=True)]
-
-
-def _bad(what: str) -> InvalidInputError:
-    return InvalidInputError("bad_handler", what)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from grns.errors import Fail, InvalidInputError, WaitTimeoutError
 from grns.model.duration import seconds_named
+from grns.model.form_shape import shape_of
 from grns.model.question import APPROVAL, PersonAnswer, Question, question
 from grns.worker.async_only import async_only
 
@@ -145,10 +146,12 @@ def _form(form: Any, title: str, name: str) -> tuple[Mapping[str, Any], Callable
 
         from grns.model.envelope import first_problem
         from grns.model.form import form_of
-    except ModuleNotFoundError:  # in `grns-client`: the API checks it
+    except ModuleNotFoundError:  # in `grns-client`: the API checks more of it
         if is_schema:
-            return form, lambda answer: answer
-        raise InvalidInputError("bad_handler", "form: pass a JSON Schema, or install pydantic") from None
+            return shape_of(form), lambda answer: answer
+        raise InvalidInputError(
+            "bad_handler", "form: pass a JSON Schema; for models install grns instead of grns-client"
+        ) from None
     if is_schema:
         return form_of(form), lambda answer: answer
     adapter: TypeAdapter[Any] = TypeAdapter(form)

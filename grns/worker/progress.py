@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from decimal import Decimal
-from numbers import Real
 from typing import Any
 from uuid import UUID
 
 from grns.errors import ContendedError, InvalidInputError, LeaseLostError, UnavailableError
-from grns.model.duration import LONGEST_WAIT_SECONDS
-from grns.model.failure import clean
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim
+from grns.model.report import percent_of, remaining_of, step_of
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
 
-LONGEST_STEP = 255
 LEAST_STALL_SECONDS = 5.0  # reports are written once a second
 _SECONDS = 1.0
 _LOCKED_PAUSE_SECONDS = 0.02
@@ -81,19 +75,7 @@ class AttemptProgress:
 
     def report(self, percent: Any, step: Any, remaining: Any) -> None:
         """Note a percentage and what the handler does. Raises InvalidInputError if one has a wrong type."""
-        if step is not None and not isinstance(step, str):
-            raise InvalidInputError("bad_handler", f"the step of a progress is text, not {step!r}")
-        if isinstance(remaining, timedelta):
-            remaining = remaining.total_seconds()
-        self._note(
-            Report(
-                _bounded(percent, 100.0, "progress is a number from 0 to 100"),
-                None if step is None else clean(step)[:LONGEST_STEP],
-                remaining_seconds=_bounded(
-                    remaining, LONGEST_WAIT_SECONDS, "remaining is a number of seconds or a timedelta"
-                ),
-            )
-        )
+        self._note(Report(percent_of(percent), step_of(step), remaining_seconds=remaining_of(remaining)))
 
     def checkpoint(self, data: Any) -> None:
         """Note a checkpoint. Raises InvalidInputError if it cannot be JSON, or is too large."""
@@ -183,16 +165,3 @@ def merged(older: Report, newer: Report) -> Report:
     """Return two reports as one: what the newer one does not say is as the older one says it."""
     said = {name: getattr(newer, name) for name in Report.__slots__ if getattr(newer, name) is not None}
     return replace(older, **said)
-
-
-def _bounded(value: Any, most: float, what: str) -> float | None:
-    """Return a number from 0 to `most`; None for none, or what is unknown. Raises InvalidInputError."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
-        raise InvalidInputError("bad_handler", f"{what}, not {value!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf if str(value)[0] != "-" else 0.0
-    return None if math.isnan(number) else min(max(number, 0.0), most)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from grns.errors import ConflictError
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page, bad_cursor, cursor, page_of, parts
 from grns.tasks.agents import MOST_AGENTS
@@ -61,13 +62,16 @@ async def register(
     """Make a worker known: this process, unless it runs elsewhere.
 
     Returns how many tasks its agent may have at a time; None if it is none, or one that is not registered.
+    Raises ConflictError: an agent of this name is of another pool.
     """
-    (row,) = await database.run(
+    rows = await database.run(
         "register_worker", claimant.agent_id, claimant.workspace, claimant.agent_type,
         host or socket.gethostname(), os.getpid() if pid is None else pid, version, concurrency,
         sorted(claimant.handled), claimant.lease_seconds, MOST_OVER_HTTP, claimant.agent, MOST_AGENTS,
     )  # fmt: skip
-    most: int | None = row["most"]
+    if not rows:
+        raise ConflictError(f"agent {claimant.agent} is registered for another pool than {claimant.agent_type}")
+    most: int | None = rows[0]["most"]
     return most
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-async def call_step(function: Callable[..., Any], arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+async def call_step(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    named: dict[str, Any],
+    *,
+    in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread,
+) -> Any:
     """Call a function, in a thread if it is a plain one."""
     inner = function
     while isinstance(inner, partial):
@@ -26,7 +32,7 @@ async def call_step(function: Callable[..., Any], arguments: Sequence[Any], name
         )
     ):
         return await function(*arguments, **named)
-    value = await asyncio.to_thread(function, *arguments, **named)
+    value = await in_thread(function, *arguments, **named)
     return await value if inspect.isawaitable(value) else value
 
 

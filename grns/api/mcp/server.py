@@ -25,14 +25,14 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 
+from grns.api.answer import dumps
 from grns.api.in_process import ApiProblemError
 from grns.api.mcp import task_tools, work_tools  # noqa: F401  # they register their tools
 from grns.api.mcp.task_extension import TaskExtension, wants_tasks
-from grns.api.mcp.task_tools import MOST_WAIT_SECONDS, submitted
+from grns.api.mcp.task_tools import MOST_WAIT_SECONDS, submit, submitted
 from grns.api.mcp.tool import TOOLS, ApiCaller, Tool
 from grns.errors import GrnsError, UnavailableError
 from grns.model.envelope import first_problem
-from grns.model.json import dumps
 
 NAME = "grns"
 """One name for all servers of an installation: hosts keep it."""
@@ -90,7 +90,7 @@ class McpTools:
         try:
             if (found := TOOLS.get(params.name)) is not None:
                 said = found.arguments.model_validate(arguments)
-                return _result(await found.function(api, said))
+                return _result(await found.function(api, said), is_whole=found.is_whole)
             return await self._call_published(ctx, api, params.name, arguments)
         except ValidationError as error:
             return _refused(f"{params.name}: {first_problem(error)}")
@@ -107,7 +107,7 @@ class McpTools:
         if kind is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool {name[:64]}")
         body = {"task_type": name, "agent_type": kind["agent_type"], "payload": dict(arguments)}
-        made = await api.call("POST", "/tasks", body=body)
+        made = await submit(api, body)
         if wants_tasks(ctx):
             with suppress(ApiProblemError, UnavailableError):  # it is submitted all the same
                 return await self._tasks.handle(api, made["id"])
@@ -146,10 +146,13 @@ def _published(kind: Mapping[str, Any]) -> ListedTool:
     )
 
 
-def _result(value: Any, *, is_error: bool = False) -> CallToolResult:
-    """Return a value for a model: as JSON text, and as it is unless it is long."""
-    text = dumps(value)
-    if len(text) <= _LONGEST_TEXT:
+def _result(value: Any, *, is_error: bool = False, is_whole: bool = False) -> CallToolResult:
+    """Return a value for a model: as JSON text, and as it is unless it is long.
+
+    What has happened is never told as an error of its answer's size: so there are no limits but the cut.
+    """
+    text = dumps(value).decode()
+    if is_whole or len(text) <= _LONGEST_TEXT:
         structured = value if isinstance(value, dict) else {"value": value}
         return CallToolResult(
             content=[TextContent(text=text)], structured_content=structured, is_error=is_error

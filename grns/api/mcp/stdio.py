@@ -12,10 +12,11 @@ from mcp.server.stdio import stdio_server
 from grns.api.in_process import ApiProblemError, Query
 from grns.api.mcp.server import McpTools
 from grns.api.route import PREFIX
-from grns.errors import UnavailableError
+from grns.errors import OutcomeUnknownError, UnavailableError
 from grns.model.problem import Problem
 
 _SECONDS = 90.0
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,13 @@ class RemoteApi:
         params = {name: value for name, value in (query or {}).items() if value is not None}
         try:
             answer = await self.client.request(method, PREFIX + path, params=params, json=body)
-        except httpx2.HTTPError as error:
+        except _NOT_SENT as error:
             why = f"{type(error).__name__} {error}"
             raise UnavailableError(f"no API answers at {self.client.base_url}: {why}") from error
+        except httpx2.HTTPError as error:
+            raise OutcomeUnknownError(
+                f"{self.client.base_url} gave no answer ({type(error).__name__}): what was asked for may have happened"
+            ) from error
         if answer.status_code == 204:
             return None
         try:

@@ -15,8 +15,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, RequestParams
 from pydantic import Field
 
+from grns.api.answer import dumps
 from grns.api.in_process import ApiProblemError
-from grns.model.json import dumps
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -92,13 +92,15 @@ class TaskExtension:
         """Answer what a task asks. A question that is not open any more is passed over."""
         page = await api.call("GET", "/questions", query={"task_id": params.task_id})
         asked = {str(one["id"]): one for one in page["items"]}
-        for question_id, response in params.input_responses.items():
+        for key, response in params.input_responses.items():
+            question_id, _, digest = key.partition(".")
             if question_id not in asked:
                 continue
             question = await api.call("GET", f"/questions/{question_id}")
             answer = _answer(question, response)
             if answer is not None:
-                body = {"answer": answer, "digest": question["digest"]}
+                # Of what the user has seen: if the task asks something else now, the answer is refused.
+                body = {"answer": answer, "digest": digest}
                 await api.call("POST", f"/questions/{question_id}/answer", body=body)
         return {}
 
@@ -129,10 +131,12 @@ class TaskExtension:
         page = await api.call("GET", "/questions", query={"task_id": task_id})
         forms = {}
         for one in page["items"]:
-            question = await api.call("GET", f"/questions/{one['id']}")
-            message = "\n\n".join(filter(None, (question["title"], question["body"])))
+            question = await api.call("GET", f"/questions/{one['id']}", query={"is_seen": "false"})
+            evidence = None if question["evidence"] is None else dumps(question["evidence"]).decode()
+            message = "\n\n".join(filter(None, (question["title"], question["body"], evidence)))
             params = {"mode": "form", "message": message, "requestedSchema": question["form"]}
-            forms[str(one["id"])] = {"method": "elicitation/create", "params": params}
+            key = f"{one['id']}.{question['digest']}"
+            forms[key] = {"method": "elicitation/create", "params": params}
         return forms
 
 
@@ -152,7 +156,7 @@ def _result_of(task: dict[str, Any]) -> dict[str, Any]:
     value = task["result"] if task["status"] == "succeeded" else task["last_error"]
     structured = value if isinstance(value, dict) else {"value": value}
     return {
-        "content": [{"type": "text", "text": dumps(value)}],
+        "content": [{"type": "text", "text": dumps(value).decode()}],
         "structuredContent": structured,
         "isError": task["status"] != "succeeded",
     }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import Annotated, Any, Literal
+from uuid import UUID, uuid4
 
 from pydantic import Field
 
 from grns.api.in_process import ApiProblemError
-from grns.api.mcp.tool import ApiCaller, Arguments, tool
+from grns.api.mcp.tool import ApiCaller, Arguments, post_once, tool
 from grns.errors import GrnsError
 
 MOST_WAIT_SECONDS = 25.0
@@ -96,7 +97,7 @@ class QuestionListArguments(Arguments):
 class AnswerArguments(Arguments):
     """An answer to a question, as its form wants it."""
 
-    question_id: str
+    question_id: UUID
     digest: Annotated[str, Field(description="That of the question, as question_show returned it.")]
     answer: Annotated[
         dict[str, Any], Field(description='Fields of its form; an approval has {"approved": true}.')
@@ -107,7 +108,7 @@ class AnswerArguments(Arguments):
 class QuestionArguments(Arguments):
     """A question."""
 
-    question_id: str
+    question_id: UUID
 
 
 @tool("submit")
@@ -124,7 +125,7 @@ async def task_submit(api: ApiCaller, said: SubmitArguments) -> Any:
         **({} if said.agent is None else {"target_agent": said.agent}),
         **({} if said.requires is None else {"required_capabilities": said.requires}),
     }
-    made = await api.call("POST", "/tasks", body=body)
+    made = await submit(api, body)
     return await submitted(api, made["id"], said.wait_seconds)
 
 
@@ -144,7 +145,7 @@ async def task_show(api: ApiCaller, said: TaskArguments) -> Any:
 async def task_list(api: ApiCaller, said: ListArguments) -> Any:
     """List tasks, the latest first."""
     page = await api.call("GET", "/tasks", query={"filter": said.filter, "limit": said.limit})
-    return {"tasks": [{name: one.get(name) for name in _BRIEF} for one in page["items"]]}
+    return {"tasks": [{name: one.get(name) for name in _BRIEF} for one in page["items"]], **_more(page)}
 
 
 @tool("read", is_read_only=True)
@@ -166,7 +167,7 @@ async def agent_list(api: ApiCaller, said: AgentListArguments) -> Any:
     query = {"agent_type": said.pool, "capability": said.capability, "health": said.health}
     page = await api.call("GET", "/agents", query=query)
     kept = ("name", "agent_type", "capabilities", "health", "status", "running", "current_task_id", "model")
-    return {"agents": [{name: one[name] for name in kept} for one in page["items"]]}
+    return {"agents": [{name: one[name] for name in kept} for one in page["items"]], **_more(page)}
 
 
 @tool("read", is_read_only=True)
@@ -174,13 +175,20 @@ async def question_list(api: ApiCaller, said: QuestionListArguments) -> Any:
     """List what tasks ask people and wait for."""
     page = await api.call("GET", "/questions", query={"asked_of": said.asked_of, "limit": said.limit})
     kept = ("id", "task_id", "task_type", "kind", "title", "asked_of", "due_at")
-    return {"questions": [{name: one[name] for name in kept} for one in page["items"]]}
+    return {"questions": [{name: one[name] for name in kept} for one in page["items"]], **_more(page)}
+
+
+def _more(page: dict[str, Any]) -> dict[str, str]:
+    """Say that a list has more."""
+    return {} if page["next_cursor"] is None else {"more": "there are more: ask for fewer by a filter"}
 
 
 @tool("read", is_read_only=True)
 async def question_show(api: ApiCaller, said: QuestionArguments) -> Any:
     """Return a question with all that is shown, its form and its digest."""
-    return await api.call("GET", f"/questions/{said.question_id}")
+    found: dict[str, Any] = await api.call("GET", f"/questions/{said.question_id}")
+    first = ("id", "task_id", "kind", "title", "digest", "form")  # a long text behind them may be cut
+    return {name: found[name] for name in first} | found
 
 
 @tool("answer", is_destructive=True)
@@ -188,7 +196,13 @@ async def question_answer(api: ApiCaller, said: AnswerArguments) -> Any:
     """Answer a question for a person who has decided: its task runs on."""
     body = {"answer": said.answer, "digest": said.digest, "comment": said.comment}
     await api.call("POST", f"/questions/{said.question_id}/answer", body=body)
-    return {"answered": said.question_id}
+    return {"answered": str(said.question_id)}
+
+
+async def submit(api: ApiCaller, body: dict[str, Any]) -> dict[str, Any]:
+    """Submit a task, with a key: sent again, it is one task."""
+    made: dict[str, Any] = await post_once(api, "/tasks", {"idempotency_key": f"mcp-{uuid4()}", **body})
+    return made
 
 
 async def submitted(api: ApiCaller, task_id: str, seconds: float) -> dict[str, Any]:

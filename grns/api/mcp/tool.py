@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,10 @@ from typing import Any, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from grns.access.principals import Scope
-from grns.api.in_process import Query
+from grns.api.in_process import ApiProblemError, Query
+from grns.errors import OutcomeUnknownError
+
+_PAUSE_SECONDS = 1.0
 
 ArgumentsT = TypeVar("ArgumentsT", bound=BaseModel)
 
@@ -34,7 +38,8 @@ class Arguments(BaseModel):
 class Tool:
     """A tool that a key with `scope` may call.
 
-    `is_read_only` and `is_destructive` are hints, by which hosts ask their user or do not.
+    `is_read_only` and `is_destructive` are hints, by which hosts ask their user or do not. A long answer is
+    cut unless `is_whole`.
     """
 
     name: str
@@ -44,6 +49,7 @@ class Tool:
     function: Callable[[ApiCaller, Any], Awaitable[Any]]
     is_read_only: bool = False
     is_destructive: bool = False
+    is_whole: bool = False
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -58,8 +64,21 @@ TOOLS: dict[str, Tool] = {}
 """All tools, by their names."""
 
 
+async def post_once(api: ApiCaller, path: str, body: Mapping[str, Any]) -> Any:
+    """Send what has an id or a key of its own, and so is done once; again if no one knows whether it was."""
+    try:
+        return await api.call("POST", path, body=body)
+    except OutcomeUnknownError:
+        pass
+    except ApiProblemError as error:
+        if error.problem.code != "outcome_unknown":
+            raise
+    await asyncio.sleep(_PAUSE_SECONDS)
+    return await api.call("POST", path, body=body)
+
+
 def tool(
-    scope: Scope, *, is_read_only: bool = False, is_destructive: bool = False
+    scope: Scope, *, is_read_only: bool = False, is_destructive: bool = False, is_whole: bool = False
 ) -> Callable[
     [Callable[[ApiCaller, ArgumentsT], Awaitable[Any]]], Callable[[ApiCaller, ArgumentsT], Awaitable[Any]]
 ]:
@@ -70,7 +89,9 @@ def tool(
     ) -> Callable[[ApiCaller, ArgumentsT], Awaitable[Any]]:
         arguments = list(inspect.signature(function, eval_str=True).parameters.values())[1].annotation
         name, told = function.__name__, inspect.getdoc(function) or ""
-        TOOLS[name] = Tool(name, told, scope, arguments, function, is_read_only, is_destructive)
+        TOOLS[name] = Tool(
+            name, told, scope, arguments, function, is_read_only, is_destructive, is_whole
+        )
         return function
 
     return register

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from uuid import uuid4
 
 from pydantic import Field
 
 from grns.api.mcp.task_tools import MOST_WAIT_SECONDS, Name
-from grns.api.mcp.tool import ApiCaller, Arguments, tool
+from grns.api.mcp.tool import ApiCaller, Arguments, post_once, tool
+from grns.errors import GrnsError, InvalidInputError
+from grns.model.form import form_of
+from grns.model.question import APPROVAL, question
 
 LEASE_SECONDS = 600.0
 """A model thinks for minutes between two calls."""
@@ -111,7 +115,7 @@ class AckArguments(Arguments):
     ids: Annotated[list[str], Field(min_length=1, max_length=100)]
 
 
-@tool("work")
+@tool("work", is_whole=True)
 async def work_next(api: ApiCaller, said: NextArguments) -> Any:
     """Claim the next task to work on. Then call work_done, work_fail or work_release with its token.
 
@@ -127,8 +131,11 @@ async def work_next(api: ApiCaller, said: NextArguments) -> Any:
         return {"task": None, "next": "nothing waits: call work_next again, or end"}
     task = claimed["task"]
     if task["attempt"] > 1:
-        found = await api.call("POST", "/queue/steps", body={"token": claimed["token"]})
-        task["steps"] = {one["name"]: one["value"] for one in found["items"]}
+        try:
+            found = await api.call("POST", "/queue/steps", body={"token": claimed["token"]})
+            task["steps"] = {one["name"]: one["value"] for one in found["items"]}
+        except GrnsError as error:  # the task is claimed all the same, and its token must not be lost
+            task["steps_error"] = f"what earlier attempts have recorded cannot be read now: {error}"
     return {"token": claimed["token"], "lease_seconds": claimed["lease_seconds"], "task": task}
 
 
@@ -150,14 +157,24 @@ async def work_ask(api: ApiCaller, said: AskArguments) -> Any:
     Then call this with the same name, title, body and form: it returns the answer.
     """
     step = f"ask {said.name}"
-    found = await api.call("POST", "/queue/signal", body={"token": said.token, "step": step})
-    if found["value"] is not None:
-        return found["value"]
-    question = {
-        "kind": "approval" if said.form is None else "question", "title": said.title, "body": said.body,
-        "to": said.to, **({} if said.form is None else {"form": said.form}),
+    asked = question(
+        kind="approval" if said.form is None else "question", title=said.title, body=said.body, evidence=None,
+        form=APPROVAL if said.form is None else form_of(said.form), to=said.to,
+    )  # fmt: skip
+    taking = {"token": said.token, "step": step, "digest": asked.digest}
+    found = (await api.call("POST", "/queue/signal", body=taking))["value"]
+    if found is not None:
+        answered = found.get("value")
+        if isinstance(answered, dict) and answered.get("digest", asked.digest) != asked.digest:
+            raise InvalidInputError(
+                "bad_question", f"name: {said.name} was used for another question: use another name"
+            )
+        return found
+    told = {
+        "kind": asked.kind, "title": said.title, "body": said.body, "to": said.to,
+        **({} if said.form is None else {"form": said.form}),
     }  # fmt: skip
-    body: dict[str, Any] = {"token": said.token, "step": step, "question": question}
+    body: dict[str, Any] = {"token": said.token, "step": step, "question": told}
     if said.timeout_seconds is not None:
         body["seconds"] = said.timeout_seconds
     ended = await api.call("POST", "/queue/suspend", body=body)
@@ -192,7 +209,7 @@ async def work_release(api: ApiCaller, said: ReleaseArguments) -> Any:
 async def message_send(api: ApiCaller, said: SendArguments) -> Any:
     """Send a message to an agent, to a pool, or to all. Each gets it until it acknowledges it."""
     body = {name: value for name, value in said.model_dump().items() if value is not None}
-    return await api.call("POST", "/mail", body=body)
+    return await post_once(api, "/mail", body | {"message_id": str(uuid4())})
 
 
 @tool("work", is_read_only=True)

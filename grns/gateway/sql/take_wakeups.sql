@@ -1,6 +1,7 @@
 -- Takes agents to wake: a task waits for them, they have room, and they are told nothing else. One process takes each. An agent
 -- that has been here since its last wakeup is woken again after a few seconds ($2), any other after $1, twice as long for each
--- wakeup that failed, or session that did not come, since then.
+-- wakeup that failed, or session that did not come, since then. So is one that has been here and has left the task that it was told
+-- of: perhaps it cannot run it.
 -- $1 and $2 in seconds, $3 longest pause in seconds, $4 how many at most, $5 whether sessions can be begun, $6 whether URLs are called
 with busy as materialized (
     select k.workspace, k.agent_type
@@ -24,7 +25,8 @@ due as (
         and (h.is_away or g.running < g.max_concurrent_tasks and grns.agent_order(g) is null)
         and (g.nudged_at is null
             or g.nudged_at < now() - least($1::double precision * 2 ^ least(g.nudge_failures, 10), $3) * interval '1 second'
-            or g.last_seen_at > g.nudged_at and g.nudged_at < now() - $2::double precision * interval '1 second')
+            or g.last_seen_at > g.nudged_at and g.nudged_at < now() - $2::double precision * interval '1 second'
+                and w.task_id is distinct from g.nudged_task_id)
         and w.task_id is not null
 ),
 -- However many a workspace has, those of others have their turn.
@@ -39,8 +41,9 @@ locked as (
 ),
 taken as (
     update grns.agents g
-    set nudged_at = now(),
-        nudge_failures = case when g.last_seen_at > g.nudged_at then 0 else g.nudge_failures end + l.is_spawned::integer
+    set nudged_at = now(), nudged_task_id = l.task_id,
+        nudge_failures = case when g.last_seen_at > g.nudged_at and l.task_id is distinct from g.nudged_task_id then 0
+            else g.nudge_failures end + l.is_spawned::integer
     from locked l
     where g.ctid = l.at
     returning g.workspace, g.name, g.agent_type, g.agent_url, l.task_id, l.is_spawned

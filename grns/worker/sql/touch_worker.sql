@@ -5,16 +5,16 @@ with touched as (
     update grns.workers a
     set last_seen_at = now(), worked_at = now() - $2::double precision * interval '1 second', running = $3
     where a.agent_id = $1 and ($4::text is null or a.workspace = $4::text)
-    returning a.agent_id, a.workspace, a.agent
+    returning a.agent_id, a.workspace, a.agent, a.agent_type
 ),
 beat as (
     update grns.agents g
     set last_seen_at = now(), running = $3, memory_mb = $5, cpu_percent = $6,
         agent_id = t.agent_id, started_at = coalesce(g.started_at, now())  -- if it was registered after its worker had begun
     from touched t
-    where g.workspace = t.workspace and g.name = t.agent and coalesce(g.agent_id, t.agent_id) = t.agent_id
+    where g.workspace = t.workspace and g.name = t.agent and g.agent_type = t.agent_type and coalesce(g.agent_id, t.agent_id) = t.agent_id
         and g.stopped_at is null
 )
 select t.agent_id, grns.life_order(g, t.agent_id) as "order"
 from touched t
-left join grns.agents g on g.workspace = t.workspace and g.name = t.agent and g.ordered is not null
+left join grns.agents g on g.workspace = t.workspace and g.name = t.agent and g.agent_type = t.agent_type and g.ordered is not null

@@ -34,6 +34,7 @@ create table grns.agents (
     order_reason               text,
     -- The latest nudge at its URL or session that was begun for it, and how many have failed in a row.
     nudged_at                  timestamptz,
+    nudged_task_id             text,                         -- the task that it was told of
     nudge_failures             integer not null default 0,
     session_key                text,
     -- What the log knows: `note_presence.sql` compares.
@@ -80,7 +81,12 @@ $$;
 
 -- The most urgent queued task that an agent may run; null: none waits. Routes of others are stepped over, one look for each.
 create function grns.work_for(agent grns.agents) returns text language sql stable cost 10000 as $$
-    with recursive step as (
+    with recursive paused as materialized (
+        -- '' is a pause of all of the pool, anything else one of that task type
+        select p.task_type from grns.pauses p
+        where p.workspace = agent.workspace and p.agent_type = agent.agent_type and (p.until is null or p.until > now())
+    ),
+    step as (
         (select t.route
         from grns.tasks t
         where t.workspace = agent.workspace and t.agent_type = agent.agent_type and t.queued_at is not null and t.route <> ''
@@ -103,6 +109,7 @@ create function grns.work_for(agent grns.agents) returns text language sql stabl
         (select t.id, t.priority, t.queued_at
         from grns.tasks t
         where t.workspace = agent.workspace and t.agent_type = agent.agent_type and t.queued_at is not null and t.route = ''
+            and t.task_type <> all (array(select p.task_type from paused p))
         order by t.priority, t.queued_at
         limit 1)
         union all
@@ -116,17 +123,14 @@ create function grns.work_for(agent grns.agents) returns text language sql stabl
             select t.id, t.priority, t.queued_at
             from grns.tasks t
             where t.workspace = agent.workspace and t.agent_type = agent.agent_type and t.queued_at is not null and t.route <> ''
-                and t.route = r.route
+                and t.route = r.route and t.task_type <> all (array(select p.task_type from paused p))
             order by t.priority, t.queued_at
             limit 1
         ) as f
     )
     select f.id
     from found f
-    where not exists (
-        select from grns.pauses p
-        where p.workspace = agent.workspace and p.agent_type = agent.agent_type and p.task_type = '' and (p.until is null or p.until > now())
-    )
+    where not exists (select from paused p where p.task_type = '')
     order by f.priority, f.queued_at
     limit 1
 $$;
@@ -175,6 +179,7 @@ declare
     trace text := nullif(current_setting('grns.trace_id', true), '');
     asked grns.mail;
     answers boolean := false;  -- whether it goes to who asked
+    is_asked boolean := false;  -- whether the sender may answer the task that asked
     task_version bigint := 0;
     sent integer;
     wrong text;
@@ -209,6 +214,13 @@ begin
             raise exception 'grns: there is no message % of an agent or a task to answer in workspace %', in_reply_to, workspace
                 using errcode = 'no_data_found', detail = 'not_found';
         end if;
+        -- Anyone may write to who asked; the answer that a task waits for comes from who was asked, or from no agent.
+        is_asked := answers and (from_agent is null or exists (
+            select from grns.mail m where m.workspace = workspace and m.id = in_reply_to and m.to_agent = from_agent));
+        if answers and asked.from_agent is null and not is_asked then
+            raise exception 'grns: message % is not to agent %', in_reply_to, from_agent
+                using errcode = 'no_data_found', detail = 'not_found';
+        end if;
         to_agent := case when answers then asked.from_agent else to_agent end;
         correlation_id := coalesce(correlation_id, asked.correlation_id);
     end if;
@@ -241,7 +253,7 @@ begin
             payload, expires_at, delivered_at, deliveries, acked_at)
         select new_id, workspace, asked.from_task, from_agent, task_id, attempt, type, correlation_id, in_reply_to, payload::json,
             clock_timestamp() + expires_seconds * interval '1 second', clock_timestamp(), 1, clock_timestamp()
-        where asked.from_task is not null
+        where asked.from_task is not null and is_asked
         on conflict do nothing
         returning 1
     )
@@ -260,7 +272,7 @@ begin
         insert into grns.events (version, workspace, task_id, kind, attempt, trace_id, actor, payload)
         values (task_version, workspace, task_id, 'evt.message.sent', attempt, coalesce(trace, replace(gen_random_uuid()::text, '-', '')), actor,
             json_build_object('message_id', new_id, 'type', type, 'from_agent', from_agent, 'task_id', task_id, 'to_agent', to_agent,
-                'to_task', asked.from_task, 'to_pool', to_pool, 'agents', sent, 'correlation_id', correlation_id, 'in_reply_to', in_reply_to, 'payload', payload,
+                'to_task', case when is_asked then asked.from_task end, 'to_pool', to_pool, 'agents', sent, 'correlation_id', correlation_id, 'in_reply_to', in_reply_to, 'payload', payload,
                 'actor', actor));
         if wakes then
             perform grns.wake_relay();
