@@ -154,6 +154,7 @@ class _WorkerFactory:
             longest_pause_seconds=settings.poll_max_seconds,
             busy_age_seconds=settings.poll_busy_age_seconds,
             emit=self.emit,
+            is_bounded=self.claimant.agent is not None,
         )
 
     def router(self, worker: Worker) -> CommandRouter:

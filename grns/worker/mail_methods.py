@@ -7,9 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from grns.model.duration import seconds_named
 from grns.model.mail import AgentReply
 from grns.worker.async_only import async_only
 from grns.worker.wait_methods import WaitMethods
+
+
+_LONGEST_SECONDS = 31 * 86_400.0
 
 
 class MailMethods(WaitMethods):
@@ -18,7 +22,8 @@ class MailMethods(WaitMethods):
     if TYPE_CHECKING:
 
         async def _send_mail(
-            self, type: str, payload: Mapping[str, Any] | None, *, to: str, about: str | None, message_id: str
+            self, type: str, payload: Mapping[str, Any] | None, *, to: str, about: str | None, message_id: str,
+            expires: float,
         ) -> None: ...
 
     @async_only
@@ -41,7 +46,8 @@ class MailMethods(WaitMethods):
             type: what it is, such as `review_request`.
             payload: a JSON object of at most 4,096 bytes.
             about: what the conversation is about. Defaults to the id of this task.
-            timeout: maximum time to wait, in seconds or as a `timedelta`. Defaults to no limit.
+            timeout: maximum time to wait, in seconds or as a `timedelta`. Defaults to 31 days, which is also
+                the most: a message is kept for so long.
 
         Raises:
             NotFoundError: there is no such agent.
@@ -53,14 +59,18 @@ class MailMethods(WaitMethods):
             if not reply.payload["is_fine"]:
                 raise grns.Fail(f"refused by {reply.from_agent}")
         """
+        seconds = seconds_named("timeout", timeout, code="bad_handler")
+        most = _LONGEST_SECONDS if seconds is None else min(seconds, _LONGEST_SECONDS)
         # Before the message: a worker that dies in between sends the same one again.
         message_id = await self.step(f"ask {agent} {type}", _new_id)
 
         async def send() -> None:
-            await self._send_mail(type, payload, to=agent, about=about, message_id=message_id)
+            await self._send_mail(
+                type, payload, to=agent, about=about, message_id=message_id, expires=max(most, 1.0)
+            )
 
         await self.step(f"ask {agent} {type}, sent", send)
-        return AgentReply(**await self.wait_for_signal(f"reply.{message_id}", timeout=timeout))
+        return AgentReply(**await self.wait_for_signal(f"reply.{message_id}", timeout=most))
 
 
 async def _new_id() -> str:

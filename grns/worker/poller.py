@@ -44,6 +44,7 @@ class Poller:
         longest_pause_seconds: float,
         busy_age_seconds: float,
         emit: Emit,
+        is_bounded: bool = False,
     ) -> None:
         self._claims = claims
         self._claimer = claimer
@@ -56,6 +57,7 @@ class Poller:
         self._longest_pause_seconds = longest_pause_seconds
         self._busy_age_seconds = busy_age_seconds
         self._emit = emit
+        self._is_bounded = is_bounded  # an agent never has more tasks than it may
         self._pause = after_seconds
         self._busy_asked_at = time.monotonic()
         # True where Postgres had as many tasks as there were slots: there may be more.
@@ -120,7 +122,7 @@ class Poller:
         if time.monotonic() - self._busy_asked_at > self._longest_pause_seconds:
             self._busy_asked_at = time.monotonic()
             # A worker that never has a free slot must not pass over what no command tells it of.
-            await self._claim(_FEW, older_than_seconds=self._busy_age_seconds, is_urgent=True)
+            await self._claim(_FEW, older_than_seconds=self._busy_age_seconds, is_urgent=not self._is_bounded)
         return min(self._after_seconds - silence, self._longest_pause_seconds)
 
     async def _claim(self, most: int, *, older_than_seconds: float | None, is_urgent: bool = False) -> int:

@@ -11,18 +11,22 @@ latest as (
     select distinct on (s.workspace, s.name) s.* from said s order by s.workspace, s.name, s.place desc
 ),
 locked as (
-    select g.ctid as at, l.*, coalesce(l.life, g.agent_id, g.name) as lives_as
+    select l.*, coalesce(l.life, g.agent_id, g.name) as lives_as,
+        l.status = 'stopped' and l.life is not null and g.agent_id is not null and l.life <> g.agent_id as is_late
     from latest l
     join grns.agents g on g.workspace = l.workspace and g.name = l.name
     order by g.workspace, g.name
     for no key update of g
 )
 update grns.agents g
-set started_at = case when grns.begins_life(g, l.lives_as, now()) then clock_timestamp() else g.started_at end,
-    agent_id = l.lives_as, last_seen_at = now(), stopped_at = case when l.status = 'stopped' then now() end,
+set started_at = case when l.is_late then g.started_at when grns.begins_life(g, l.lives_as, now()) then clock_timestamp() else g.started_at end,
+    -- The end of a life that is not the latest says nothing of that one.
+    agent_id = case when l.is_late then g.agent_id else l.lives_as end,
+    last_seen_at = case when l.is_late then g.last_seen_at else now() end,
+    stopped_at = case when l.is_late then g.stopped_at when l.status = 'stopped' then now() end,
     is_blocked = l.status = 'blocked', running = case when l.status = 'working' then greatest(g.running, 1) else 0 end,
     current_task_id = l.task_id, progress_percent = l.percent, current_step = l.step, memory_mb = l.memory_mb,
     cpu_percent = l.cpu_percent
 from locked l
-where g.ctid = l.at
+where g.workspace = l.workspace and g.name = l.name  -- not by its place: its row may have moved while it was waited for
 returning g.workspace, g.name, grns.agent_order(g) as "order", g.order_reason as reason

@@ -14,5 +14,6 @@ on conflict (workspace, name) do update
 set agent_type = excluded.agent_type, title = excluded.title, model = excluded.model, capabilities = excluded.capabilities,
     max_concurrent_tasks = excluded.max_concurrent_tasks, heartbeat_interval_seconds = excluded.heartbeat_interval_seconds,
     stale_threshold_seconds = excluded.stale_threshold_seconds, metadata = excluded.metadata, agent_url = excluded.agent_url,
-    coordinator_enabled = excluded.coordinator_enabled, nudged_at = null, nudge_failures = 0, updated_at = now()
+    coordinator_enabled = excluded.coordinator_enabled, updated_at = now(),
+    nudged_at = case when (g.agent_url, g.coordinator_enabled) is not distinct from (excluded.agent_url, excluded.coordinator_enabled) then g.nudged_at end, nudge_failures = case when (g.agent_url, g.coordinator_enabled) is not distinct from (excluded.agent_url, excluded.coordinator_enabled) then g.nudge_failures else 0 end
 returning g.xmax = 0 as created

@@ -26,5 +26,6 @@ create table grns.workers (
 ) with (fillfactor = 50);
 -- A heartbeat changes no column that these indexes hold.
 create index workers_alive on grns.workers (workspace, agent_type) where stopped_at is null;
+create index workers_agent on grns.workers (workspace, agent) where agent is not null;
 create index workers_over_http on grns.workers (workspace) where pid = 0;
 create index workers_with_process on grns.workers (agent_id) where pid <> 0 and stopped_at is null;

@@ -221,7 +221,12 @@ begin
             raise exception 'grns: message % is not to agent %', in_reply_to, from_agent
                 using errcode = 'no_data_found', detail = 'not_found';
         end if;
-        to_agent := case when answers then asked.from_agent else to_agent end;
+        -- A task may have asked in the name of an agent that is not registered, or not any more.
+        to_agent := case
+            when not answers then to_agent
+            when asked.from_task is null or exists (
+                select from grns.agents g where g.workspace = workspace and g.name = asked.from_agent) then asked.from_agent
+        end;
         correlation_id := coalesce(correlation_id, asked.correlation_id);
     end if;
     if to_agent is not null and not exists (select from grns.agents g where g.workspace = workspace and g.name = to_agent) then
@@ -243,7 +248,7 @@ begin
                 select from grns.mail m where m.workspace = workspace and m.to_agent = b.name and m.acked_at is null and m.expires_at > now()
                 limit most
             ) as f
-        ) < most or to_agent is null
+        ) < most
         order by b.name
         on conflict do nothing
         returning 1
