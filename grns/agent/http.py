@@ -156,7 +156,9 @@ def _answer(answer: httpx2.Response) -> Any:
     if answer.status_code == 204:
         return None
     if 300 <= answer.status_code < 400:
-        raise InvalidInputError("bad_url", f"there is no API at this URL: it redirects ({answer.status_code})")
+        raise InvalidInputError(
+            "bad_url", f"there is no API at this URL: it redirects ({answer.status_code})"
+        )
     try:
         said = answer.json()
     except ValueError as error:

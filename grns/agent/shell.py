@@ -120,7 +120,9 @@ def _fail(http: AgentHttp, said: argparse.Namespace) -> None:
 
 
 def _release(http: AgentHttp, said: argparse.Namespace) -> None:
-    _print(_ended(http, "/queue/release", {"token": _token(), "reason": clean(said.reason)[:1000] or "released"}))
+    _print(
+        _ended(http, "/queue/release", {"token": _token(), "reason": clean(said.reason)[:1000] or "released"})
+    )
 
 
 def _send(http: AgentHttp, said: argparse.Namespace) -> None:
@@ -147,7 +149,7 @@ def _ack(http: AgentHttp, said: argparse.Namespace) -> None:
 
 
 def _ended(http: AgentHttp, path: str, body: dict[str, Any]) -> Any:
-    """Send what may be repeated, until there is an answer: an API that starts again costs no finished work."""
+    """Send what may be repeated until it is answered: an API that starts again costs no finished work."""
     until, pause = time.monotonic() + _PATIENCE_SECONDS, 0.2
     while True:
         try:

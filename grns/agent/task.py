@@ -134,11 +134,19 @@ class AgentTask(MailMethods, PersonMethods):
         self._output.write(chunk, kind)
 
     async def _send_mail(
-        self, type: str, payload: Mapping[str, Any] | None, *, to: str, about: str | None, message_id: str,
+        self,
+        type: str,
+        payload: Mapping[str, Any] | None,
+        *,
+        to: str,
+        about: str | None,
+        message_id: str,
         expires: float,
     ) -> None:
-        said = {"type": type, "payload": dict(payload or {}), "to": to, "about": about or self.id}
-        said["expires_seconds"] = expires
+        said = {
+            "type": type, "payload": dict(payload or {}), "to": to, "about": about or self.id,
+            "expires_seconds": expires,
+        }  # fmt: skip
         pause = _FIRST_PAUSE_SECONDS
         while True:  # it has an id: sent twice it is sent once
             try:

@@ -270,8 +270,8 @@ def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWo
     types = sorted(set(wanted.task_types))
     lease_seconds = wanted.lease_seconds or context.http_lease_seconds
     agent = request_context.principal.as_agent(wanted.agent)
-    # One life of a worker, as far as requests tell them apart. Of one with a name, it is what it says: with other
-    # types, or another lease, it is no other one.
+    # One life of a worker, as far as requests tell them apart. One with a name says it: with other types, or
+    # another lease, it is the same.
     said = (wanted.version or "", str(lease_seconds), *types) if agent is None else (agent, wanted.agent_type)
     parts = (request_context.workspace, request_context.actor, wanted.life or "", *said)
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]

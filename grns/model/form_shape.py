@@ -1,4 +1,4 @@
-"""The shape of a form: a JSON Schema as every place can show it. It needs no pydantic, as HTTP workers have none."""
+"""The shape of a form: a JSON Schema as every place can show it. It needs no pydantic."""
 
 from __future__ import annotations
 

@@ -241,11 +241,19 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
         return self._client
 
     async def _send_mail(
-        self, type: str, payload: Mapping[str, Any] | None, *, to: str, about: str | None, message_id: str,
+        self,
+        type: str,
+        payload: Mapping[str, Any] | None,
+        *,
+        to: str,
+        about: str | None,
+        message_id: str,
         expires: float,
     ) -> None:
         about = about or self.id
-        await self.client.mail.send(type, payload, to=to, about=about, message_id=UUID(message_id), expires=expires)
+        await self.client.mail.send(
+            type, payload, to=to, about=about, message_id=UUID(message_id), expires=expires
+        )
 
     @async_only
     async def results(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from grns.model.mail import AgentReply
 from grns.worker.async_only import async_only
 from grns.worker.wait_methods import WaitMethods
 
-
 _LONGEST_SECONDS = 31 * 86_400.0
 
 
@@ -22,7 +21,13 @@ class MailMethods(WaitMethods):
     if TYPE_CHECKING:
 
         async def _send_mail(
-            self, type: str, payload: Mapping[str, Any] | None, *, to: str, about: str | None, message_id: str,
+            self,
+            type: str,
+            payload: Mapping[str, Any] | None,
+            *,
+            to: str,
+            about: str | None,
+            message_id: str,
             expires: float,
         ) -> None: ...
 

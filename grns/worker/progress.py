@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from grns.errors import ContendedError, InvalidInputError, LeaseLostError, UnavailableError
+from grns.errors import ContendedError, LeaseLostError, UnavailableError
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim
 from grns.model.report import percent_of, remaining_of, step_of

@@ -70,7 +70,9 @@ async def register(
         sorted(claimant.handled), claimant.lease_seconds, MOST_OVER_HTTP, claimant.agent, MOST_AGENTS,
     )  # fmt: skip
     if not rows:
-        raise ConflictError(f"agent {claimant.agent} is registered for another pool than {claimant.agent_type}")
+        raise ConflictError(
+            f"agent {claimant.agent} is registered for another pool than {claimant.agent_type}"
+        )
     most: int | None = rows[0]["most"]
     return most
 

@@ -1,4 +1,4 @@
-"""What a handler over HTTP reports or returns that cannot be kept costs one attempt at most, and nothing else."""
+"""What a handler over HTTP reports or returns, and cannot be kept, costs one attempt at most."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ async def test_a_thread_keeps_its_slot_until_it_has_ended(client: grns.AgentClie
     running = asyncio.create_task(client.run({"noop": work}))
 
     async def is_done() -> bool:
-        return (await row_of(shared, ids[1]))["status"] == "succeeded"
+        return bool((await row_of(shared, ids[1]))["status"] == "succeeded")
 
     await eventually(is_done)
     client.stop()
@@ -279,7 +279,9 @@ async def test_what_a_proxy_says_is_not_taken_for_an_answer(
 def test_a_form_has_one_digest_with_pydantic_and_without() -> None:
     schema = {
         "type": "object", "title": "Refund", "additionalProperties": False,
-        "properties": {"amount": {"type": "number", "examples": [1]}, "why": {"type": "string", "enum": ["late"]}},
+        "properties": {
+            "amount": {"type": "number", "examples": [1]}, "why": {"type": "string", "enum": ["late"]},
+        },
     }  # fmt: skip
     assert shape_of(schema) == form_of(schema)
     assert shape_of(shape_of(schema)) == shape_of(schema)

@@ -22,7 +22,7 @@ _GONE = "grns.gone"
 
 
 class _Connection:
-    """The connection of a request: behind its body, whether the client is still there. A claim that waits asks."""
+    """The connection of a request: its body, and whether the client is still there, as a claim asks."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

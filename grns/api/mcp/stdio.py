@@ -37,7 +37,7 @@ class RemoteApi:
             raise UnavailableError(f"no API answers at {self.client.base_url}: {why}") from error
         except httpx2.HTTPError as error:
             raise OutcomeUnknownError(
-                f"{self.client.base_url} gave no answer ({type(error).__name__}): what was asked for may have happened"
+                f"{self.client.base_url} gave no answer ({type(error).__name__}): it may have done it"
             ) from error
         if answer.status_code == 204:
             return None

@@ -89,9 +89,7 @@ def tool(
     ) -> Callable[[ApiCaller, ArgumentsT], Awaitable[Any]]:
         arguments = list(inspect.signature(function, eval_str=True).parameters.values())[1].annotation
         name, told = function.__name__, inspect.getdoc(function) or ""
-        TOOLS[name] = Tool(
-            name, told, scope, arguments, function, is_read_only, is_destructive, is_whole
-        )
+        TOOLS[name] = Tool(name, told, scope, arguments, function, is_read_only, is_destructive, is_whole)
         return function
 
     return register
