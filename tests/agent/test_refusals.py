@@ -118,7 +118,11 @@ async def test_an_api_that_is_away_holds_up_an_outcome_for_a_moment(
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("result", [{"score": float("nan")}, "\ud83d", {"x": {1, 2}}, object()], ids=str)
+@pytest.mark.parametrize(
+    "result",
+    [{"score": float("nan")}, "\ud83d", {"x": {1, 2}}, object()],
+    ids=["nan", "half", "set", "object"],
+)
 async def test_a_result_that_cannot_be_kept_fails_its_attempt_alone(
     client: grns.AgentClient, shared: Database, result: Any
 ) -> None:

@@ -205,7 +205,7 @@ async def test_what_cannot_be_reported(url: str, door: Door, shared: Database, t
 
     async def work(_payload: dict[str, Any], task: grns.AgentTask) -> None:
         with pytest.raises(grns.InvalidInputError):
-            task._reports.report(**told)
+            task.progress(**told) if "remaining" in told else task.checkpoint(told["checkpoint"])
         found.append(task.id)
 
     made = await submit(shared)

@@ -101,6 +101,35 @@ async def seen(database: Database, name: str) -> None:
     )
 
 
+async def took_and_left_another(database: Database, name: str) -> None:
+    """Let an agent have been here, and have ended a task; another one waits now."""
+    await fetch(
+        database,
+        "update grns.tasks set status = 'cancelled', queued_at = null, finished_at = now()"
+        " where status = 'queued'",
+    )
+    await submit(database)
+    await seen(database, name)
+    await later(database, 6)
+
+
+@pytest.mark.parametrize("is_spawned", [True, False])
+async def test_what_is_paused_wakes_nobody(
+    client: Client, shared: Database, bell: Bell, wakeups: tuple[Wakeups, SignalRecorder], is_spawned: bool
+) -> None:
+    found, _ = wakeups
+    spawning(found, bell)
+    bell.answer = session("session-1")
+    await agent(client, "one", **({"coordinator_enabled": True} if is_spawned else {"agent_url": bell.url}))
+    await submit(shared)
+    await client.pause("worker", task_type="noop")
+    await found.tick()
+    assert bell.heard == []
+    await client.resume("worker", task_type="noop")
+    await found.tick()
+    assert len(bell.heard) == 1
+
+
 async def test_who_has_work_is_told_once(
     client: Client, shared: Database, bell: Bell, wakeups: tuple[Wakeups, SignalRecorder]
 ) -> None:
@@ -121,8 +150,11 @@ async def test_who_has_work_is_told_once(
     await later(shared, 2)
     await found.tick()
     assert len(bell.heard) == 2
-    await seen(shared, "one")  # it came, took something, and went
+    await seen(shared, "one")  # it came, and left the task: perhaps it cannot run it
     await later(shared, 6)
+    await found.tick()
+    assert len(bell.heard) == 2
+    await took_and_left_another(shared, "one")
     await found.tick()
     assert len(bell.heard) == 3
 
@@ -348,7 +380,11 @@ async def test_a_session_that_does_not_come_is_asked_for_more_and_more_seldom(
     await fetch(shared, "update grns.agents set stopped_at = now()")
     await later(shared, 6)
     await found.tick()
-    assert len(bell.heard) == 4, "it came, and went: the next session is begun at once"
+    assert len(bell.heard) == 3, "it came, and left the task: the next session would, too"
+    await took_and_left_another(shared, "away")
+    await fetch(shared, "update grns.agents set stopped_at = now()")
+    await found.tick()
+    assert len(bell.heard) == 4, "the next session is begun at once"
     assert emitted.of(NudgeFailed) == []
 
 

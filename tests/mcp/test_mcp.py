@@ -365,3 +365,75 @@ async def test_what_a_key_may_do(door: Door) -> None:
     assert (said["workspace"], said["all_workspaces"], said["scopes"]) == ("acme", False, ["read", "work"])
     async with door.visitor(await door.root()) as visitor:
         assert len(good(await visitor.get(f"{PREFIX}/me"))["scopes"]) == 6
+
+
+# ---------------------------------------------------------------- what a review found
+
+
+async def test_what_was_claimed_is_shown_whole(url: str, door: Door, shared: Database) -> None:
+    """An error, or half of it, would cost the attempt: the token would be gone."""
+    text = "x" * 200_000
+    made = await submit(shared, payload={"text": text})
+    async with host(url, await key(door, "work")) as coder:
+        work = await called(coder, "work_next", task_types=["noop"])
+        await called(coder, "work_progress", token=work["token"], checkpoint={"text": text})
+        await lapse(shared, made.id)
+        await reap(shared, 10, None)
+        again = await called(coder, "work_next", task_types=["noop"])
+        assert (again["task"]["payload"], again["task"]["checkpoint_data"]) == (
+            {"text": text},
+            {"text": text},
+        )
+
+
+async def test_an_answer_counts_for_what_was_asked(url: str, door: Door, shared: Database) -> None:
+    await submit(shared)
+    async with (
+        host(url, await key(door, "work")) as coder,
+        host(url, await key(door, "answer", "read")) as person,
+    ):
+        work = await called(coder, "work_next", task_types=["noop"])
+        await called(coder, "work_ask", token=work["token"], name="pay", title="Pay 10 euro?")
+        (asked,) = (await called(person, "question_list"))["questions"]
+        shown = await called(person, "question_show", question_id=asked["id"])
+        assert list(shown)[:6] == ["id", "task_id", "kind", "title", "digest", "form"]
+        yes = {"question_id": asked["id"], "digest": shown["digest"], "answer": {"approved": True}}
+        await called(person, "question_answer", **yes)
+        again = await called(coder, "work_next", task_types=["noop"])
+        more = {"token": again["token"], "name": "pay", "title": "Pay 10,000 euro?"}
+        told = await called(coder, "work_ask", **more)
+        assert told["status"] == "waiting", "it is asked anew"
+        (asked,) = (await called(person, "question_list"))["questions"]
+        shown = await called(person, "question_show", question_id=asked["id"])
+        assert shown["title"] == "Pay 10,000 euro?"
+        await called(person, "question_answer", **{**yes, "digest": shown["digest"]})
+        last = await called(coder, "work_next", task_types=["noop"])
+        more["token"] = last["token"]
+        assert (await called(coder, "work_ask", **more))["value"]["answer"] == {"approved": True}
+        assert "another question" in await refused(coder, "work_ask", **{**more, "title": "Pay all?"})
+
+
+async def test_there_are_no_streams(url: str, door: Door) -> None:
+    headers = {"Authorization": f"Bearer {await key(door, 'read')}", "Accept": "text/event-stream"}
+    async with httpx2.AsyncClient(headers=headers, timeout=5) as visitor:
+        for method in ("GET", "DELETE"):
+            assert (await visitor.request(method, f"{url}/mcp")).status_code == 405
+
+
+@pytest.mark.parametrize("wrong", ["../tasks/gr-1", "../keys", "x"])
+async def test_a_question_is_named_by_its_id(url: str, door: Door, wrong: str) -> None:
+    async with host(url, await key(door, "admin")) as client:
+        assert "question_id" in await refused(client, "question_show", question_id=wrong)
+
+
+async def test_who_does_not_wait_any_more_claims_nothing(url: str, door: Door, shared: Database) -> None:
+    headers = {"Authorization": f"Bearer {await key(door, 'work')}", "Accept": "application/json"}
+    call = {"name": "work_next", "arguments": {"task_types": ["noop"], "wait_seconds": 20}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    async with httpx2.AsyncClient(headers=headers, timeout=1) as visitor:
+        with pytest.raises(httpx2.ReadTimeout):
+            await visitor.post(f"{url}/mcp", json=body)
+    await asyncio.sleep(0.5)
+    made = await submit(shared)
+    await asyncio.sleep(1.5)
+    assert await status_of(shared, made.id) == "queued"
