@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -69,30 +70,44 @@ class Harm:
         return self.begin <= until + _NEAR_SECONDS and self.end >= claimed_at - _NEAR_SECONDS
 
 
+@dataclass(slots=True)
+class Order:
+    """An order to stop. It holds until its process has ended: one that is frozen hears of it late."""
+
+    seat: str
+    since: float
+    until: float = math.inf
+
+
 class Harms:
     """All that was done to anybody, as the stage has written it down."""
 
     def __init__(self) -> None:
         self._harms: dict[str, list[Harm]] = defaultdict(list)
         self._losses: list[tuple[float, float, str]] = []
-        self._orders: list[tuple[float, float, str]] = []
+        self._orders: list[Order] = []
         self._lives: dict[int, list[tuple[float, str]]] = defaultdict(list)
 
     def read(self, note: Mapping[str, Any]) -> None:
         """Take in a note of the stage: a process that began, or a hit."""
         if note["what"] == "start":
             self._lives[note["pid"]].append((note["at"], note["seat"]))
+            for order in self._orders:
+                if order.seat == note["seat"]:
+                    order.until = min(order.until, note["at"])
         elif note["what"] == "hit":
             if (harm := _harm_of(note["fault"], note["from"], note["until"])) is not None:
                 for whom in (note["whom"], *note.get("tasks", ())):
                     self._harms[whom].append(harm)
             if note["fault"] == ORDER:
-                self._orders.append((note["from"], note["until"] + _ORDER_SECONDS, note["whom"]))
+                self._orders.append(Order(note["whom"], note["from"]))
             if note["fault"].startswith(_LOSSY):
                 self._losses.append((note["from"], note["until"] + _UNSEEN_SECONDS, note["whom"]))
 
     def explain_loss(self, task_id: str, pid: int, claimed_at: float, until: float) -> bool:
         """Say whether a hit on whoever claimed it, or on the row, explains that an attempt was lost."""
+        if self.was_ordered(pid, claimed_at, until):
+            return True
         harms = [one for one in self._of(task_id, pid, claimed_at) if one.is_between(claimed_at, until)]
         if any(harm.explains(claimed_at, until) for harm in harms):
             return True
@@ -110,8 +125,10 @@ class Harms:
         """Say whether the agent that claimed it was told to stop before this time."""
         seats = {self._seat(pid, claimed_at), *(["http-worker-1"] if pid == OVER_HTTP else [])}
         return any(
-            seat in seats and begin <= until + _NEAR_SECONDS and claimed_at <= end
-            for begin, end, seat in self._orders
+            one.seat in seats
+            and one.since <= until + _NEAR_SECONDS
+            and claimed_at <= one.until + _NEAR_SECONDS
+            for one in self._orders
         )
 
     def explain_order(self, stream: str, since: float, until: float) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.chaos.agents import AGENTS, BY_NAME, MOST_OVER_HTTP, Routed, draw_route, route_of
 from tests.chaos.checker import Event
+from tests.chaos.harm import ORDER, Harms
 from tests.chaos.http_worker import AGENT
 from tests.chaos.journal import Journal
 
@@ -49,3 +50,17 @@ def test_an_agent_over_http_has_no_more_tasks_than_it_may(end: str | None, tmp_p
         log["t0"].append(Event(2, f"evt.task.{end}", 1, 0.0, None, seq=5))
     found = list(Routed().judge(tmp_path, {}, log))
     assert found == ([] if end else [f"{AGENT} has 4 tasks at seq 30, the last is t3"])
+
+
+def test_an_order_to_stop_explains_what_is_lost_until_its_process_has_ended() -> None:
+    harms = Harms()
+    for note in (
+        {"what": "start", "at": 0.0, "seat": "worker-2", "pid": 7},
+        {"what": "hit", "fault": ORDER, "whom": "worker-2", "from": 10.0, "until": 10.0},
+        {"what": "start", "at": 30.0, "seat": "worker-2", "pid": 8},
+    ):
+        harms.read(note)
+    assert harms.explain_loss("t", 7, 24.0, 25.0), "frozen meanwhile, it has not heard of it"
+    assert harms.was_ordered(7, 24.0, 25.0)
+    assert not harms.explain_loss("t", 7, 1.0, 5.0)
+    assert not harms.explain_loss("t", 8, 40.0, 44.0), "the next life is not meant"
