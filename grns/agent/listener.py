@@ -84,10 +84,10 @@ def _server(host: str, port: int, path: str, wake: Any) -> ThreadingHTTPServer:
 
         def log_message(self, *_: Any) -> None: ...
 
-    return _Server((host, port), WakeupHandler)
+    return _ListenerServer((host, port), WakeupHandler)
 
 
-class _Server(ThreadingHTTPServer):
+class _ListenerServer(ThreadingHTTPServer):
     """A server with a bound: who opens more connections than that, or is slow, does not take all threads."""
 
     daemon_threads = True
