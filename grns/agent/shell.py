@@ -65,7 +65,7 @@ def _next(http: AgentHttp, said: argparse.Namespace) -> int:
     sys.stdout.write(f"export GRNS_TOKEN={shlex.quote(claimed['token'])}\n")
     # Not exported: no program could be started with a payload of 128 KiB in its environment.
     for name, value in (
-         ("GRNS_TASK_ID", task["id"]), ("GRNS_TASK_TYPE", task["task_type"]),
+        ("GRNS_TASK_ID", task["id"]), ("GRNS_TASK_TYPE", task["task_type"]),
         ("GRNS_ATTEMPT", task["attempt"]), ("GRNS_PAYLOAD", json.dumps(task["payload"], ensure_ascii=False)),
         ("GRNS_CHECKPOINT", json.dumps(task["checkpoint_data"], ensure_ascii=False)),
     ):  # fmt: skip
@@ -76,17 +76,25 @@ def _next(http: AgentHttp, said: argparse.Namespace) -> int:
 def _life() -> str:
     """Return what tells one run of a script from the next, and is the same in its pipes and subshells.
 
-    Without a terminal that is its session: of a service, or of a container. With one, where many scripts have
-    the session of their terminal, it is the process group.
+    A subshell is a fork of its script: it has the same command line, which who starts scripts has not.
     """
     try:
-        mine = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        leader = mine[2] if mine[4] != "0" else mine[3]
-        began = Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[19]
+        script = os.getppid()
+        while (parent := int(_stat(script)[1])) and _command_line(parent) == _command_line(script):
+            script = parent
+        began = _stat(script)[19]
         booted = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
-    except (OSError, IndexError):  # another system, or the leader has ended
-        return f"shell-{os.getsid(0)}"
-    return f"shell-{leader}-{began}-{booted}"
+    except (OSError, IndexError):  # another system
+        return f"shell-{os.getppid()}"
+    return f"shell-{script}-{began}-{booted}"
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _beat(http: AgentHttp, said: argparse.Namespace) -> int:

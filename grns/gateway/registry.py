@@ -79,7 +79,7 @@ class WorkerRegistry:
             touched = await agent.touch(
                 self._database, agent_id, idle_seconds=0.0, running=len(seen.leases), workspace=workspace
             )
-            seen.is_registered &= touched.is_known
+            seen.is_registered &= touched.is_known and not touched.has_stopped  # a claim begins another life
             seen.order = touched.order
         except GrnsError as error:
             self._emit(TaskCrashed(type(error).__name__, str(error)[:500]))

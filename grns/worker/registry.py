@@ -44,10 +44,11 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Whether a worker is known (still), and what its agent is told to do."""
+    """Whether a worker is known (still), what its agent is told, and whether that has said that it ends."""
 
     is_known: bool
     order: str | None
+    has_stopped: bool = False
 
 
 async def register(
@@ -92,7 +93,9 @@ async def touch(
     percent.
     """
     rows = await database.run("touch_worker", agent_id, idle_seconds, running, workspace, *usage)
-    return Touched(is_known=bool(rows), order=rows[0]["order"] if rows else None)
+    if not rows:
+        return Touched(is_known=False, order=None)
+    return Touched(is_known=True, order=rows[0]["order"], has_stopped=bool(rows[0]["has_stopped"]))
 
 
 async def stop(database: Database, agent_id: str) -> None:

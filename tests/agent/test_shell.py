@@ -160,3 +160,21 @@ async def test_a_wakeup_wakes_the_loop(url: str, door: Door, shared: Database) -
         client.stop()
         client.nudged()
         await asyncio.wait_for(running, LIMIT_SECONDS)
+
+
+async def test_a_life_is_one_run_of_a_script(tmp_path: Path) -> None:
+    """Its subshells and pipes have that life, too; a script that is started again has another one."""
+    life = f"{sys.executable} -c 'from grns.agent.shell import _life; print(_life())'"
+    (tmp_path / "agent.sh").write_text(
+        f'{life}\nA=$({life}); echo "$A"; {life} | cat; ( true; {life}; true )\n'
+    )
+    said = []
+    for _ in range(2):
+        process = await asyncio.create_subprocess_exec(
+            "sh", "-c", "sh ./agent.sh; true", cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await process.communicate()
+        assert len(out.split()) == 4
+        said.append(set(out.split()))
+    assert [len(one) for one in said] == [1, 1]
+    assert said[0] != said[1]

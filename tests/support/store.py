@@ -132,7 +132,7 @@ _CLEANER = "test cleaner"
 # Tasks first: their deletion is written down in other tables.
 _TABLES = (
     "pauses", "pool_quotas", "tasks", "events", "dead_letters", "processed_messages", "workers", "agents",
-    "mail", "task_types", "failovers", "replays",
+    "earlier_lives", "mail", "task_types", "failovers", "replays",
     "task_counts", "deleted_tasks", "task_minutes", "issues", "operations", "operation_tasks", "webhooks",
     "webhook_secrets", "webhook_deliveries", "api_keys", "ended_sessions", "saved_filters", "needs", "waits",
     "workflows", "follow_later", "task_pauses", "schedules", "schedule_runs", "limits",

@@ -10,6 +10,7 @@ import pytest
 
 from grns.client.client import Client
 from grns.errors import ConflictError, InvalidInputError, NotFoundError, RateLimitedError
+from grns.gateway import registry as over_http
 from grns.model.agent import AgentHeartbeat, AgentOrder
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
@@ -150,6 +151,23 @@ async def test_an_http_worker_is_an_agent_only_if_that_is_registered(
     assert (await client.agents.get("coder")).started_at == agent.started_at
 
 
+async def test_a_claim_after_the_last_word_begins_another_life(
+    client: Client, shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(over_http, "_NOTE_SECONDS", 0.0)
+    await client.agents.put("coder", pool="worker")
+    known = over_http.WorkerRegistry(shared, emit=list[Signal]().append)
+    await known.register(CODER, name="coder", version="")
+    await client.agents.terminate("coder")
+    assert await known.register(CODER, name="coder", version="") == "drain"
+    beats = Heartbeats(shared)
+    await beats.beat("default", "coder", AgentHeartbeat(status="stopped"), life=CODER.agent_id)
+    assert (await client.agents.get("coder")).health == "stopped"
+    assert await known.register(CODER, name="coder", version="") is None
+    agent = await client.agents.get("coder")
+    assert (agent.health, agent.order) == ("healthy", None)
+
+
 async def test_an_earlier_life_does_not_speak_for_the_agent(client: Client, shared: Database) -> None:
     await begin(shared)
     await begin(shared, replace(CODER, agent_id="worker-2"))
@@ -245,11 +263,7 @@ async def test_tasks_of_an_agent_that_does_not_stop_run_elsewhere(client: Client
     assert (work.id, work.attempt) == (held.id, 1)
     await client.agents.terminate("coder", graceful=False)
     assert await shared.run("end_ordered", 30.0, BATCH) == [], "it has 30 s"
-    await fetch(
-        shared,
-        "update grns.agents set ordered_at = ordered_at - interval '31 s',"
-        " started_at = started_at - interval '1 h'",
-    )
+    await fetch(shared, "update grns.agents set ordered_at = ordered_at - interval '31 s'")
     (cut,) = await shared.run("end_ordered", 30.0, BATCH)
     assert (cut["id"], cut["agent_id"]) == (held.id, "worker-1")
     assert (await finish(shared, held, Verb.SUCCEED)).status != "succeeded", "it is fenced"
@@ -273,13 +287,89 @@ async def test_a_new_life_does_not_save_one_that_was_told_to_stop(client: Client
     assert (await client.agents.get("coder")).order is None
     await fetch(
         shared,
-        "with moved as (update grns.workers set started_at = started_at - interval '31 s')"
-        " update grns.agents set ordered_at = ordered_at - interval '31 s',"
-        " started_at = started_at - interval '31 s'",
+        "update grns.earlier_lives set ordered_at = ordered_at - interval '31 s'",
     )
     (cut,) = await shared.run("end_ordered", 30.0, BATCH)
     assert (cut["id"], cut["agent_id"]) == (held.id, "worker-1")
     assert (await finish(shared, other, Verb.SUCCEED)).status == "succeeded"
+
+
+async def order_of(database: Database, life: str) -> str | None:
+    """Return what a life is told."""
+    return (await registry.touch(database, life, idle_seconds=0)).order
+
+
+async def test_an_earlier_life_that_speaks_again_is_not_the_latest(client: Client, shared: Database) -> None:
+    """As where another API process hears of it for the first time, or its heartbeat comes late."""
+    http: dict[str, Any] = {"concurrency": 1, "version": "", "host": "laptop", "pid": 0}
+    earlier, later = CODER, replace(CODER, agent_id="worker-2")
+    await client.agents.put("coder", pool="worker")
+    for who in (earlier, later, earlier):
+        await registry.register(shared, who, **http)
+    assert (await client.agents.get("coder")).agent_id == "worker-2"
+    beats = Heartbeats(shared)
+    said = AgentHeartbeat(status="working", current_task_id="gr-1")
+    assert await beats.beat("default", "coder", said, life="worker-1") == AgentOrder(None)
+    agent = await client.agents.get("coder")
+    assert (agent.agent_id, agent.current_task_id, agent.status) == ("worker-2", None, "idle")
+    await beats.beat("default", "coder", AgentHeartbeat(status="stopped"), life="worker-1")
+    assert (await client.agents.get("coder")).health == "healthy"
+    await silent(shared, 500)
+    await beats.beat("default", "coder", AgentHeartbeat(), life="worker-1")
+    agent = await client.agents.get("coder")
+    assert (agent.agent_id, agent.health) == ("worker-1", "healthy"), "the latest life is dead"
+
+
+async def test_each_life_has_its_order(client: Client, shared: Database) -> None:
+    lives = [replace(CODER, agent_id=f"worker-{number}") for number in range(3)]
+    await begin(shared, lives[0])
+    await client.agents.terminate("coder", graceful=False)
+    await begin(shared, lives[1])
+    await client.agents.terminate("coder")
+    assert [await order_of(shared, life.agent_id) for life in lives[:2]] == ["stop", "drain"]
+    await begin(shared, lives[2])
+    assert [await order_of(shared, life.agent_id) for life in lives] == ["stop", "drain", None]
+    await client.agents.resume("coder")
+    assert [await order_of(shared, life.agent_id) for life in lives] == ["stop", "drain", None]
+    await client.agents.terminate("coder", graceful=False, reason="all")
+    assert [await order_of(shared, life.agent_id) for life in lives] == ["stop", "stop", "stop"]
+    beats = Heartbeats(shared)
+    told = await beats.beat("default", "coder", AgentHeartbeat(), life="worker-0")
+    assert told == AgentOrder("stop", "all")
+    await registry.stop(shared, "worker-1")
+    assert [row["agent_id"] for row in await fetch(shared, "select agent_id from grns.earlier_lives")] == [
+        "worker-0"
+    ]
+    await registry.stop(shared, "worker-2")
+    await client.agents.delete("coder")
+    assert await fetch(shared, "select from grns.earlier_lives") == []
+
+
+async def test_two_processes_that_begin_at_once_leave_one_latest_life(
+    client: Client, shared: Database
+) -> None:
+    """A heartbeat of the earlier life waits for the row, and sees what the later one has written."""
+    await begin(shared)
+    async with shared.transaction() as other:
+        await other.execute("select from grns.agents where name = 'coder' for no key update")
+        beats = Heartbeats(shared)
+        waits = asyncio.create_task(beats.beat("default", "coder", AgentHeartbeat(), life="worker-1"))
+        await asyncio.sleep(0.2)
+        await other.execute(
+            "update grns.agents g set ordered = grns.replace_life(g, 'worker-2'), agent_id = 'worker-2'"
+        )
+    assert await waits == AgentOrder(None)
+    assert (await client.agents.get("coder")).agent_id == "worker-2"
+
+
+async def test_a_hundred_earlier_lives_are_kept(client: Client, shared: Database) -> None:
+    await client.agents.put("coder", pool="worker")
+    beats = Heartbeats(shared)
+    for number in range(105):
+        await beats.beat("default", "coder", AgentHeartbeat(), life=f"life-{number}")
+    (row,) = await fetch(shared, "select count(*) as n, min(replaced_at) as first from grns.earlier_lives")
+    assert row["n"] == 100
+    assert (await client.agents.get("coder")).agent_id == "life-104"
 
 
 async def test_a_worker_drains_when_its_agent_is_told_to(client: Client, shared: Database) -> None:

@@ -1,6 +1,6 @@
 -- Lists the agents that a task may be for, those that can do most of what it takes first.
 -- $1 workspace, $2 agent_type, $3 name of its agent (null: it takes capabilities), $4 capabilities, $5 how many at most
-select g.name, g.agent_type, grns.agent_health(g, now()) as health, grns.agent_order(g) as "order",
+select g.name, g.agent_type, grns.agent_health(g, now()) as health, g.ordered as "order",
     g.max_concurrent_tasks - (
         select count(*)::integer
         from grns.workers w

@@ -22,7 +22,7 @@ due as (
     cross join lateral (select $5::boolean and g.coordinator_enabled and h.is_away as is_spawned) as s
     cross join lateral (select grns.work_for(g) as task_id) as w
     where (s.is_spawned or $6::boolean and g.agent_url is not null)
-        and (h.is_away or g.running < g.max_concurrent_tasks and grns.agent_order(g) is null)
+        and (h.is_away or g.running < g.max_concurrent_tasks and g.ordered is null)
         and (g.nudged_at is null
             or g.nudged_at < now() - least($1::double precision * 2 ^ least(g.nudge_failures, 10), $3) * interval '1 second'
             or g.last_seen_at > g.nudged_at and g.nudged_at < now() - $2::double precision * interval '1 second'

@@ -1,12 +1,15 @@
 -- Takes the lease from attempts of agents that were told to stop and have not, also where a new life has begun since: reap.sql puts
--- their tasks back. The attempts do not count.
+-- their tasks back. For a day: what was silent for so long holds no lease. The attempts do not count.
 -- $1 after how many seconds, $2 how many at most
 with stopping as (
     select w.agent_id
-    from grns.agents g
-    join grns.workers w on w.workspace = g.workspace and w.agent = g.name
-    where g.ordered = 'stop' and g.ordered_at < now() - $1::double precision * interval '1 second'
-        and grns.life_order(g, w.agent_id) = 'stop'
+    from (
+        select g.workspace, g.name, g.agent_id, g.ordered_at from grns.agents g where g.ordered = 'stop'
+        union all
+        select e.workspace, e.name, e.agent_id, e.ordered_at from grns.earlier_lives e where e.ordered = 'stop'
+    ) as l
+    join grns.workers w on w.agent_id = l.agent_id and w.workspace = l.workspace and w.agent = l.name
+    where l.ordered_at < now() - $1::double precision * interval '1 second' and l.ordered_at > now() - interval '1 day'
 ),
 locked as (
     select t.id, t.ctid as place

@@ -1,4 +1,5 @@
--- Notes heartbeats of agents, the last one of each, and answers what each agent is told to do. No row: there is no such agent.
+-- Notes heartbeats of agents, the last one of each, and answers what each is told to do. No row: there is no such agent. A life
+-- before the latest says nothing of the agent.
 -- $1 workspaces, $2 names, $3 lives (null: as before), $4 statuses: idle, working, blocked or stopped, $5 ids of their tasks,
 -- $6 percents and $7 steps of their progress, $8 memories in MiB, $9 CPUs in percent
 with said as (
@@ -11,22 +12,32 @@ latest as (
     select distinct on (s.workspace, s.name) s.* from said s order by s.workspace, s.name, s.place desc
 ),
 locked as (
-    select l.*, coalesce(l.life, g.agent_id, g.name) as lives_as,
-        l.status = 'stopped' and l.life is not null and g.agent_id is not null and l.life <> g.agent_id as is_late
+    select l.*, v.life as lives_as, v.goes_on,
+        -- The end of a life that is not the latest begins none.
+        not v.goes_on and (l.status <> 'stopped' or coalesce(g.agent_id, v.life) = v.life) and grns.begins_life(g, v.life, now()) as begins,
+        case when not v.goes_on then grns.life_order(g, v.life) end as told, g.order_reason as reason
     from latest l
     join grns.agents g on g.workspace = l.workspace and g.name = l.name
+    cross join lateral (
+        select coalesce(l.life, g.agent_id, g.name) as life,
+            grns.goes_on(g, coalesce(l.life, g.agent_id, g.name), now()) as goes_on
+    ) as v
     order by g.workspace, g.name
     for no key update of g
+),
+beat as (
+    update grns.agents g
+    set started_at = case when l.begins then clock_timestamp() else g.started_at end,
+        ordered = case when l.begins then grns.replace_life(g, l.lives_as) else g.ordered end,
+        agent_id = l.lives_as, last_seen_at = now(), stopped_at = case when l.status = 'stopped' then now() end,
+        is_blocked = l.status = 'blocked', running = case when l.status = 'working' then greatest(g.running, 1) else 0 end,
+        current_task_id = l.task_id, progress_percent = l.percent, current_step = l.step, memory_mb = l.memory_mb,
+        cpu_percent = l.cpu_percent
+    from locked l
+    where g.workspace = l.workspace and g.name = l.name  -- not by its place: its row may have moved while it was waited for
+        and (l.goes_on or l.begins)
+    returning g.workspace, g.name, g.ordered, g.order_reason
 )
-update grns.agents g
-set started_at = case when l.is_late then g.started_at when grns.begins_life(g, l.lives_as, now()) then clock_timestamp() else g.started_at end,
-    -- The end of a life that is not the latest says nothing of that one.
-    agent_id = case when l.is_late then g.agent_id else l.lives_as end,
-    last_seen_at = case when l.is_late then g.last_seen_at else now() end,
-    stopped_at = case when l.is_late then g.stopped_at when l.status = 'stopped' then now() end,
-    is_blocked = l.status = 'blocked', running = case when l.status = 'working' then greatest(g.running, 1) else 0 end,
-    current_task_id = l.task_id, progress_percent = l.percent, current_step = l.step, memory_mb = l.memory_mb,
-    cpu_percent = l.cpu_percent
-from locked l
-where g.workspace = l.workspace and g.name = l.name  -- not by its place: its row may have moved while it was waited for
-returning g.workspace, g.name, grns.agent_order(g) as "order", g.order_reason as reason
+select b.workspace, b.name, b.ordered as "order", b.order_reason as reason from beat b
+union all
+select l.workspace, l.name, l.told, l.reason from locked l where not l.goes_on and not l.begins

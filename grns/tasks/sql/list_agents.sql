@@ -6,7 +6,7 @@ select g.name, g.agent_type, g.title, g.model, g.capabilities, g.max_concurrent_
     g.agent_id, g.started_at, g.last_seen_at,
     case when g.stopped_at is null then g.last_seen_at + g.heartbeat_interval_seconds * interval '1 second' end as next_expected_at,
     g.running, g.current_task_id, g.progress_percent, g.current_step, g.memory_mb, g.cpu_percent,
-    grns.agent_order(g) as "order", g.ordered_at, g.ordered_by, g.order_reason
+    g.ordered as "order", g.ordered_at, g.ordered_by, g.order_reason
 from grns.agents g
 where g.workspace = $1 and ($2::text is null or g.name = $2) and ($3::text is null or g.agent_type = $3)
     and ($4::text is null or grns.agent_health(g, now()) = $4) and ($5::text is null or $5 = any(g.capabilities))

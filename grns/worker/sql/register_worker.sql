@@ -1,6 +1,6 @@
 -- Makes a worker known. Of HTTP workers, which have no process (pid 0), a workspace has no more rows than the newest:
 -- clients may invent names, so the row of the one that has been silent for longest makes room.
--- If it has the name of an agent, it is that agent's latest life. An agent that is not registered is made known with the defaults,
+-- If it has the name of an agent, it is that agent's latest life, unless another one has begun since. An agent that is not registered is made known with the defaults,
 -- unless there are too many, or this is an HTTP worker: these invent names. No row: an agent of this name is of another pool.
 -- $1 agent_id, $2 workspace, $3 agent_type, $4 host, $5 pid, $6 version, $7 concurrency, $8 task types,
 -- $9 lease in seconds, $10 HTTP workers at most, $11 name of the agent (null: none), $12 agents of a workspace at most
@@ -27,8 +27,15 @@ agent as (
         exists (select from grns.agents o where o.workspace = $2 and o.name = $11::text)
         or ($5::integer <> 0 and (select count(*) from grns.agents o where o.workspace = $2) < $12::integer))
     on conflict (workspace, name) do update
-    set started_at = case when grns.begins_life(g, $1, now()) then clock_timestamp() else g.started_at end,
-        agent_id = $1, last_seen_at = now(), stopped_at = null, is_blocked = false
+    set (started_at, ordered, agent_id, last_seen_at, stopped_at, is_blocked) = (
+        select case when b.begins then clock_timestamp() else g.started_at end,
+            case when b.begins then grns.replace_life(g, $1) else g.ordered end,
+            case when b.begins then $1 else g.agent_id end,
+            case when b.begins or g.agent_id = $1 then now() else g.last_seen_at end,
+            case when not b.begins then g.stopped_at end,
+            g.is_blocked and not b.begins and g.agent_id <> $1
+        from (select grns.begins_life(g, $1, now()) as begins) as b
+    )
     returning g.max_concurrent_tasks
 )
 insert into grns.workers (agent_id, workspace, agent_type, host, pid, version, concurrency, task_types, lease_seconds, agent)

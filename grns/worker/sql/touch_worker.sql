@@ -1,4 +1,5 @@
--- Notes that a worker is alive, and so is its agent, unless that has begun another life; answers what this life is told to do.
+-- Notes that a worker is alive, and so is its agent, unless that has begun another life; answers what this life is told to do,
+-- and whether it has said that it ends.
 -- $1 agent_id, $2 for how many seconds it has had room and taken nothing, $3 how many tasks it runs, $4 workspace that it
 -- works in (null: whichever), $5 its memory in MiB and $6 its CPU in percent (null: unknown)
 with touched as (
@@ -15,6 +16,6 @@ beat as (
     where g.workspace = t.workspace and g.name = t.agent and g.agent_type = t.agent_type and coalesce(g.agent_id, t.agent_id) = t.agent_id
         and g.stopped_at is null
 )
-select t.agent_id, grns.life_order(g, t.agent_id) as "order"
+select t.agent_id, grns.life_order(g, t.agent_id) as "order", g.stopped_at is not null and g.agent_id = t.agent_id as has_stopped
 from touched t
-left join grns.agents g on g.workspace = t.workspace and g.name = t.agent and g.agent_type = t.agent_type and g.ordered is not null
+left join grns.agents g on g.workspace = t.workspace and g.name = t.agent and g.agent_type = t.agent_type

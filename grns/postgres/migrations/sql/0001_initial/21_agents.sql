@@ -1,5 +1,5 @@
--- Agents by name: who they are, whether they live, and what they are told to do. An agent is there while one of its workers is:
--- its latest life.
+-- Agents by name: who they are, whether they live, and what they are told to do. An agent is there while its latest life is: a worker
+-- with its name, or whatever sends its heartbeats.
 create table grns.agents (
     workspace                  text collate "C" not null,
     name                       text collate "C" not null,
@@ -27,7 +27,7 @@ create table grns.agents (
     current_step               text,
     memory_mb                  double precision,
     cpu_percent                double precision,
-    -- An order holds for lives that had begun before it: `drain` to end once its tasks have ended, `stop` to end now.
+    -- What its latest life is told: `drain` to end once its tasks have ended, `stop` to end now. Who told it what last stays on view.
     ordered                    text,
     ordered_at                 timestamptz,
     ordered_by                 text,
@@ -46,7 +46,7 @@ create table grns.agents (
 ) with (fillfactor = 50);
 -- A heartbeat changes no column that these indexes hold.
 create index agents_of_type on grns.agents (workspace, agent_type, name);
-create index agents_ordered on grns.agents (workspace, name) where ordered is not null;
+create index agents_stopping on grns.agents (ordered_at) where ordered = 'stop';
 create index agents_called on grns.agents (workspace, agent_type, name) where agent_url is not null or coordinator_enabled;
 
 -- The health of an agent, by the age of its last heartbeat. It is stable, as the times that it computes: else it could not be inlined.
@@ -61,22 +61,70 @@ create function grns.agent_health(agent grns.agents, clock timestamptz) returns 
     end
 $$;
 
--- What an agent is told to do now; null: to work.
-create function grns.agent_order(agent grns.agents) returns text language sql immutable as $$
-    select case when agent.ordered_at >= agent.started_at then agent.ordered end
-$$;
+-- Lives of agents that had not ended when another one began. They may still have tasks, and are told apart from the latest one.
+create table grns.earlier_lives (
+    workspace   text collate "C" not null,
+    name        text collate "C" not null,
+    agent_id    text collate "C" not null,
+    replaced_at timestamptz not null default clock_timestamp(),
+    ordered     text,
+    ordered_at  timestamptz,
+    primary key (workspace, name, agent_id)
+);
+create index earlier_lives_stopping on grns.earlier_lives (ordered_at) where ordered = 'stop';
 
--- What a life of an agent is told: an earlier one, too, which may still have tasks, if it had begun before the order.
+-- What a life of an agent is told to do; null: to work.
 create function grns.life_order(agent grns.agents, life text) returns text language sql stable as $$
     select case
-        when agent.agent_id is not distinct from life then grns.agent_order(agent)
-        else (select agent.ordered from grns.workers w where w.agent_id = life and w.started_at <= agent.ordered_at)
+        when agent.agent_id is not distinct from life then agent.ordered
+        else (
+            select e.ordered from grns.earlier_lives e
+            where e.workspace = agent.workspace and e.name = agent.name and e.agent_id = life)
     end
 $$;
 
--- Whether a heartbeat begins a new life of an agent.
-create function grns.begins_life(agent grns.agents, life text, clock timestamptz) returns boolean language sql stable as $$
-    select agent.agent_id is distinct from life or agent.stopped_at is not null or grns.agent_health(agent, clock) = 'dead'
+-- Whether a life is the latest one of an agent, and goes on. One that has said `stopped`, or is dead, begins anew if it speaks again.
+create function grns.goes_on(agent grns.agents, life text, clock timestamptz) returns boolean language sql stable as $$
+    select agent.agent_id is not distinct from life and agent.stopped_at is null and grns.agent_health(agent, clock) <> 'dead'
+$$;
+
+-- Whether a life that speaks becomes the latest one: an earlier one does only where the latest has ended. It is volatile, so that it
+-- sees what the transaction did that held the agent's row.
+create function grns.begins_life(agent grns.agents, life text, clock timestamptz) returns boolean language sql volatile as $$
+    select not grns.goes_on(agent, life, clock) and (
+        agent.agent_id is null or agent.agent_id = life
+        or agent.stopped_at is not null or grns.agent_health(agent, clock) = 'dead'
+        or not exists (
+            select from grns.earlier_lives e
+            where e.workspace = agent.workspace and e.name = agent.name and e.agent_id = life))
+$$;
+
+-- Keeps the latest life of an agent as an earlier one, because `life` takes its place; returns what that is told. The row of the
+-- agent is locked. A hundred earlier lives are kept of each.
+create function grns.replace_life(agent grns.agents, life text) returns text language plpgsql as $$
+#variable_conflict use_variable
+declare
+    told text;
+begin
+    if agent.agent_id is null or agent.agent_id = life then
+        return null;
+    end if;
+    if agent.stopped_at is null then
+        insert into grns.earlier_lives (workspace, name, agent_id, ordered, ordered_at)
+        values (agent.workspace, agent.name, agent.agent_id, agent.ordered, agent.ordered_at)
+        on conflict do nothing;
+    end if;
+    delete from grns.earlier_lives e
+    where e.workspace = agent.workspace and e.name = agent.name and e.agent_id = life
+    returning e.ordered into told;
+    delete from grns.earlier_lives e
+    where e.workspace = agent.workspace and e.name = agent.name and e.replaced_at < (
+        select o.replaced_at from grns.earlier_lives o
+        where o.workspace = agent.workspace and o.name = agent.name
+        order by o.replaced_at desc
+        offset 99 limit 1);
+    return told;
+end
 $$;
 
 -- The most urgent queued task that an agent may run; null: none waits. Routes of others are stepped over, one look for each.

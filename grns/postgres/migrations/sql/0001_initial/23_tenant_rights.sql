@@ -9,6 +9,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('replays', 'select'),
     ('workers', 'select'),
     ('agents', 'select, insert, update, delete'),
+    ('earlier_lives', 'select, insert, update (ordered, ordered_at), delete'),
     ('mail', 'select, insert, update'),
     ('task_types', 'select'),
     ('task_counts', 'select'),
