@@ -74,7 +74,7 @@ export class Contract {
     const check = (schema) => this.#ajv.compile(schema.schema ?? schema); // payloads name their dialect
     this.#checks.set(message.name(), {
       payload: check(message.payload().json()),
-      headers: check(message.headers().json()),
+      headers: check(message.headers()?.json() ?? {}),
     });
   }
 
