@@ -68,7 +68,9 @@ class AgentHttp:
             raise InvalidInputError("bad_url", "the API's URL is none") from error
         if base.scheme not in ("http", "https") or not base.host:
             raise InvalidInputError("bad_url", "the API's URL begins with http:// or https://, and a host")
-        self._client = httpx2.AsyncClient(base_url=base, headers=headers, timeout=_SECONDS)
+        # Each loop that claims holds a connection while it waits.
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+        self._client = httpx2.AsyncClient(base_url=base, headers=headers, timeout=_SECONDS, limits=limits)
         self._make_blocking = partial(httpx2.Client, base_url=base, headers=headers, timeout=_SECONDS)
         self._making = threading.Lock()
         self._blocking: httpx2.Client | None = None

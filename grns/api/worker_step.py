@@ -21,7 +21,7 @@ from grns.worker.step import EventWait
 
 routes = router("queue")
 
-StepName = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[ -~]+$")]
+StepName = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^\x00-\x1f\x7f]+$")]
 EventKind = Annotated[str, Field(pattern=r"^evt(\.[A-Za-z0-9_-]{1,64}){2,4}$")]
 SignalName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 

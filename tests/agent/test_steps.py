@@ -62,7 +62,7 @@ async def test_a_recorded_step_never_runs_again(worker: grns.AgentClient, shared
     made = await submit(shared, max_attempts=1)
     for number in (1, 2):
         async with await taken(worker) as task:
-            trip = await task.step("book", book, "Linz")
+            trip = await task.step("réserver ✈", book, "Linz")
             assert trip == Trip(city="Linz")
             if number == 1:
                 raise ConnectionError
