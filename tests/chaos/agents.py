@@ -17,7 +17,7 @@ from tests.chaos import journal
 from tests.chaos.http_worker import AGENT, POOL
 from tests.chaos.post import CREW
 
-MOST_OVER_HTTP = 3
+MOST_OVER_HTTP = 8
 """Tasks at a time of the agent over HTTP, which asks for more."""
 _MANY = 1000
 _ROUTED = 0.2

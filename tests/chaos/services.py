@@ -76,7 +76,7 @@ class Services:
 
     def cast(self, rate: float) -> list[tuple[str, list[str], dict[str, str]]]:
         """Return the seats: name, module with arguments, environment."""
-        loops = max(5, round(rate / 10))
+        loops = max(12, round(rate / 5))  # more than its agent may have tasks
         cast: list[tuple[str, list[str], dict[str, str]]] = [
             ("api-1", ["grns", "daemon", "api", "--host", HOST, "--port", str(self._port)], {}),
             ("operations-1", ["grns", "daemon", "operations"], {}),

@@ -49,7 +49,7 @@ def test_an_agent_over_http_has_no_more_tasks_than_it_may(end: str | None, tmp_p
     if end is not None:
         log["t0"].append(Event(2, f"evt.task.{end}", 1, 0.0, None, seq=5))
     found = list(Routed().judge(tmp_path, {}, log))
-    assert found == ([] if end else [f"{AGENT} has 4 tasks at seq 30, the last is t3"])
+    assert found == ([] if end else [f"{AGENT} has 9 tasks at seq 80, the last is t8"])
 
 
 def test_an_order_to_stop_explains_what_is_lost_until_its_process_has_ended() -> None:
