@@ -86,8 +86,8 @@ chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS
 power: $(STAMP) ## cut the power of the servers' disks, again and again (root, loop devices; SECONDS=300 SEED= RESULT=)
 	$(BIN)/python -m tests.chaos --power --only power --faults 0.2 --seconds $(or $(SECONDS),300) $(call given,SEED) $(call given,RESULT)
 
-failpoints: $(STAMP) ## strike at every moment between two lines that do I/O (COUNT=40 SEED= ONLY= STAGES=3 RESULT=)
-	$(BIN)/python -m tests.chaos.failpoints $(foreach option,COUNT SEED ONLY STAGES RESULT,$(call given,$(option)))
+failpoints: $(STAMP) ## strike at every moment between two lines that do I/O (COUNT=40 SEED= ONLY= PART=1/2 STAGES=3 RESULT=)
+	$(BIN)/python -m tests.chaos.failpoints $(foreach option,COUNT SEED ONLY PART STAGES RESULT,$(call given,$(option)))
 
 mutants: $(STAMP) ## sow bugs into a copy: the checks must find each (COUNT= SEED= ONLY= RESULT=)
 	$(BIN)/python -m tests.chaos.mutants $(foreach option,COUNT SEED ONLY RESULT,$(call given,$(option)))

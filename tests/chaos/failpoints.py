@@ -250,12 +250,20 @@ def _show(console: Console, cases: list[Case], outcome: Outcome) -> None:
     console.print(violations(report))
 
 
+def _part(said: str) -> tuple[int, int]:
+    number, _, parts = said.partition("/")
+    if not 1 <= int(number) <= int(parts):
+        raise ValueError(said)
+    return int(number), int(parts)
+
+
 def main() -> int:
     """Read the options, run, and return the exit code."""
     parser = argparse.ArgumentParser(prog="make failpoints")
     parser.add_argument("--count", type=int, help="so many, drawn; all without it")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--only", default="", help="those whose names have one of these in them (a,b)")
+    parser.add_argument("--part", type=_part, default=(1, 1), help="the first half is 1/2, the second is 2/2")
     parser.add_argument("--result", type=Path, help="a file to write the result to")
     parser.add_argument("--stages", type=int, default=1, help="so many side by side")
     parser.add_argument("--keep", action="store_true", help="keep journals and logs")
@@ -264,6 +272,8 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 130)
     console.print(f"SEED={options.seed}")
     cases = [case for case in CASES if any(part in str(case) for part in options.only.split(","))]
+    number, parts = options.part
+    cases = cases[number - 1 :: parts]
     cases = chance.sample(cases, min(options.count or len(cases), len(cases)))
     cases.sort(key=CASES.index)
     os.environ["GRNS_CHAOS_CANCELLED"] = "0.2"
