@@ -29,6 +29,7 @@ class _Slot:
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
         self._running: asyncio.Future[Any] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def in_thread(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """Call a function in a thread. Who waits for it may be cancelled; the thread goes on."""
@@ -36,6 +37,24 @@ class _Slot:
         self._running = asyncio.get_running_loop().run_in_executor(self._threads, call)
         self._running.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(self._running)
+
+    @property
+    def is_busy(self) -> bool:
+        """Say whether a thread runs."""
+        return self._running is not None and not self._running.done()
+
+    def close_later(self, resources: AsyncExitStack) -> None:
+        """Close what a handler uses once its thread has ended."""
+        running = self._running
+
+        async def close() -> None:
+            if running is not None:
+                await asyncio.wait({running})
+            await resources.aclose()
+
+        closing = asyncio.create_task(close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def free(self, stopping: asyncio.Event) -> None:
         """Wait until the thread has ended, or nothing more is to run."""
@@ -108,6 +127,8 @@ class PoolRunner:
                     value = await call_step(handler.function, (), arguments, in_thread=slot.in_thread)
                 except BaseException as error:
                     raised = error
+                    if slot.is_busy:  # its thread still uses them
+                        slot.close_later(resources.pop_all())
                     raise
             if raised is not None:  # a dependency has caught it: the attempt has failed all the same
                 raise raised

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -70,6 +71,13 @@ async def divides(_order: Order) -> None:
 @pool.task(timeout=0.05)
 async def hangs(_order: Order) -> None:
     await asyncio.sleep(60)
+
+
+@pool.task(timeout=0.05)
+def hangs_in_a_thread(_order: Order, _name: Annotated[str, grns.Depends(get_name)]) -> None:
+    """Use what it was given after its time-out."""
+    time.sleep(0.3)
+    LOG.append("used")
 
 
 @pool.task
@@ -141,6 +149,19 @@ async def test_what_is_reported_is_there_before_the_outcome(url: str, door: Door
         await until(shared, made.id, "succeeded")
     (row,) = await fetch(shared, "select * from grns.progress where task_id = $1", made.id)
     assert (row["percent"], row["step"], json.loads(row["checkpoint"])) == (90, "ends", {"page": 1})
+
+
+async def test_what_a_thread_uses_is_there_until_it_has_ended(url: str, door: Door, shared: Database) -> None:
+    LOG.clear()
+    async with running(url, door, pool):
+        made = await submit(shared, task_type="hangs_in_a_thread", payload={"n": 1}, max_attempts=1)
+        await until(shared, made.id, "dead", "retry_wait")
+
+        async def is_closed() -> bool:
+            return "provided" in LOG
+
+        await eventually(is_closed)
+    assert LOG == ["begins", "used", "provided", "ends"]
 
 
 async def test_plain_functions_are_run(url: str, door: Door, shared: Database) -> None:
