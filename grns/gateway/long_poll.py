@@ -11,10 +11,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from grns.errors import GrnsError
 from grns.gateway.pending_claim import PendingClaim
+from grns.gateway.waiters import Waiters
 from grns.model import subjects
 from grns.model.outcome import Claim, Unclaimed
 from grns.nats import JetStream
@@ -68,18 +70,16 @@ class LongPollQueue:
         pace: PollIntervals,
         emit: Emit,
     ) -> None:
-        self._handled: dict[str, int | None] = {}
-        self._who = replace(claimant, handled=self._handled)
         self._claimer = claimer
         self._transport = transport
         self._emit = emit
-        self._pending: list[PendingClaim] = []
         self._slots = Slots(0)
         self._slots.on_free.append(self._fetch)
+        self._waiters = Waiters(self._slots, on_routed=self._look_for_routed)
+        self._who = replace(claimant, handled=self._waiters.handled)
         self._sources = [_PrioritySubject() for _ in subjects.PRIORITIES]
         self._missed: set[str] = set()
         self._last_delivery_at = time.monotonic()
-        self._left_at = time.monotonic()
         self._poller = Poller(
             claims=self,
             claimer=claimer,
@@ -105,12 +105,12 @@ class LongPollQueue:
     @property
     def waiting(self) -> int:
         """How many wait."""
-        return len(self._pending)
+        return len(self._waiters)
 
     @property
     def empty_seconds(self) -> float:
         """For how long no request has waited here."""
-        return 0.0 if self._pending else time.monotonic() - self._left_at
+        return self._waiters.empty_seconds
 
     def open(self) -> None:
         """Begin to look for tasks, from now on and for whatever is queued already."""
@@ -150,55 +150,23 @@ class LongPollQueue:
 
     def _enter(self, pending: PendingClaim) -> None:
         types = pending.claimant.handled.keys()
-        is_news = not self._pending or not types <= self._handled.keys()
         has_missed = not self._missed.isdisjoint(types)
-        self._pending.append(pending)
-        self._note_types()
         if has_missed:
             self._missed -= types
             self._poller.catch_up()
-        if pending.claimant.agent is not None:
-            self._poller.expect_routed()
-        if is_news or has_missed or pending.claimant.agent is not None:
+        if self._waiters.enter(pending) or has_missed or self._poller.is_waiting_for_slot:
             self._look_now()
             self._pause_loop.wake()
         self._slots.give()
+        self._waiters.look()
 
     def _leave(self, pending: PendingClaim) -> None:
-        if not pending.given.done():
-            self._pending.remove(pending)
-            self._slots.take()
-            self._note_departure()
-
-    def _note_departure(self) -> None:
-        self._note_types()
-        self._left_at = time.monotonic()
+        self._waiters.leave(pending)
         self._fetch()
 
-    def _note_types(self) -> None:
-        """Keep which task types are waited for, or were: the watch of pauses looks there."""
-        if self._pending:
-            self._handled.clear()
-        for pending in self._pending:
-            self._handled.update(pending.claimant.handled)
-
-    def _choose(self, task_type: str | None = None) -> PendingClaim | None:
-        """Hold who has waited the longest for such a task."""
-        for pending in self._pending:
-            if pending.is_free and pending.serves(task_type):
-                pending.hold()
-                return pending
-        return None
-
     def _settle(self, pending: PendingClaim, claim: Claim | None) -> None:
-        """Give a waiter, whose slot is taken, what was claimed for it, or let it go on waiting."""
-        if claim is None:
-            pending.let_go()
-            self._slots.give()
-        else:
-            self._pending.remove(pending)
-            pending.let_go(claim)
-            self._note_departure()
+        self._waiters.settle(pending, claim)
+        self._fetch()
 
     # What comes from the broker
 
@@ -210,11 +178,11 @@ class LongPollQueue:
             await asyncio.Event().wait()  # until the queue is closed
 
     def _receive_routed(self, route: bytes) -> None:
-        """Look for tasks that only some agents may run, if one of these waits here."""
-        agents = {pending.claimant.agent for pending in self._pending} - {None}
-        if agents and (not route.startswith(b"a:") or route[2:].decode() in agents):
-            self._poller.expect_routed()
-            self._look_now()
+        self._waiters.hear_of(route)
+
+    def _look_for_routed(self) -> None:
+        self._poller.expect_routed()
+        self._look_now()
 
     async def _open_source(self, priority: int) -> None:
         source = self._sources[priority]
@@ -249,7 +217,7 @@ class LongPollQueue:
     async def _follow_all(self, parts: Sequence[Delivery]) -> None:
         """Offer the commands of a message in turn: where one is refused, its waiter gets the next."""
         for part in parts:
-            pending = self._choose()
+            pending = self._waiters.choose()
             if pending is None:
                 await part.nak()
             else:
@@ -288,8 +256,12 @@ class LongPollQueue:
         """Claim a command's task for a waiter; the delivery is acknowledged once that has committed."""
 
         async def pass_on(answer: Unclaimed, delivery: Delivery) -> None:
-            other = self._choose(answer.task_type)
-            if other is None:
+            if answer.reason == "agent_full":
+                self._waiters.rest(pending)
+            other = self._waiters.choose(answer.task_type)
+            if other is None and answer.reason == "agent_full":
+                await delivery.nak()  # for another worker, or who asks next
+            elif other is None:
                 await self._miss(answer, delivery)
             else:
                 self._slots.take()
@@ -297,7 +269,7 @@ class LongPollQueue:
 
         claim = None
         try:
-            claim = await pending.claimer.claim(command, delivery, "priority", on_no_handler=pass_on)
+            claim = await pending.claimer.claim(command, delivery, "priority", on_unfit=pass_on)
         finally:
             self._settle(pending, claim)
         if claim is not None:
@@ -315,32 +287,48 @@ class LongPollQueue:
     async def claim_next(self, count: int, *, older_than_seconds: float | None) -> list[Claim]:
         """Claim what is queued, for those who wait: where one finds nothing, none like it looks.
 
-        Agents may find what others do not; with `older_than_seconds` None only they look.
+        Agents may find what others do not; with `older_than_seconds` None only they look, each once until
+        there is news of such tasks.
         """
         chosen: list[PendingClaim] = []
-        while len(chosen) < count and (pending := self._choose()) is not None:
+        looks = older_than_seconds is None
+        while len(chosen) < count and (pending := self._waiters.choose(looks=looks)) is not None:
             chosen.append(pending)
         claims: list[Claim] = []
-        empty: set[tuple[str | None, frozenset[str]]] = set()
         try:
-            for pending in chosen:
-                kind = (pending.claimant.agent, frozenset(pending.claimant.handled))
-                if kind in empty or (older_than_seconds is None and pending.claimant.agent is None):
-                    continue
-                found = await pending.claims.claim_next(1, older_than_seconds=older_than_seconds)
-                if not found:
-                    empty.add(kind)
-                for claim in found:
-                    self._settle(pending, claim)
-                claims += found
+            await self._claim_for(chosen, older_than_seconds, claims)
         except GrnsError:
+            if looks:
+                self._poller.expect_routed()  # with the next look
             if not claims:
                 raise
         finally:
             for pending in chosen:
                 if not pending.given.done():
                     pending.let_go()  # the poller gives its slot back
+        self._waiters.look()
         return claims
+
+    async def _claim_for(
+        self, chosen: Sequence[PendingClaim], older_than_seconds: float | None, claims: list[Claim]
+    ) -> None:
+        empty: set[tuple[str | None, str | None, frozenset[str]]] = set()
+        for pending in chosen:
+            agent, life = pending.life
+            kind = (agent, life if agent else None, frozenset(pending.claimant.handled))
+            found: list[Claim] = []
+            if kind not in empty:
+                found = await pending.claims.claim_next(1, older_than_seconds=older_than_seconds)
+            pending.looks = False
+            if not found:
+                empty.add(kind)
+            if pending.claims.is_full:
+                self._waiters.rest(pending)
+            for claim in found:
+                self._settle(pending, claim)
+            claims += found
+        if claims and older_than_seconds is not None and any(one.is_resting for one in chosen):
+            self._poller.catch_up()  # fewer were found than waited, but not because there are no more
 
     def _look_now(self) -> None:
         self._look_at = 0.0
@@ -353,8 +341,13 @@ class LongPollQueue:
         """Poll when it is time, and as soon as the broker fails: the poller's pause may be long."""
         was_failing, self._is_failing = self._is_failing, self._is_broker_failing()
         if time.monotonic() >= self._look_at or (self._is_failing and not was_failing):
-            pause = await self._poller.tick()
-            self._look_at = time.monotonic() + pause
+            self._look_at, pause = inf, 0.0
+            try:
+                pause = await self._poller.tick()
+            finally:
+                self._look_at = min(
+                    self._look_at, time.monotonic() + pause
+                )  # who came meanwhile does not wait
         return max(0.0, min(self._look_at - time.monotonic(), _WATCH_SECONDS))
 
     async def _look_for_pauses(self) -> float:
@@ -362,7 +355,7 @@ class LongPollQueue:
 
     async def _guarded(self, tick: Callable[[], Awaitable[float]]) -> float:
         """Tick while a request waits. A bug ends the tick, not the queue."""
-        if not self._pending:
+        if not self._waiters:
             return _UNUSED_SECONDS
         try:
             return await tick()

@@ -20,11 +20,19 @@ class PendingClaim:
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_leaving = False
+        self.is_resting = False  # its agent has no room: its slot is taken
+        self.looks = claimant.agent is not None  # for what only some agents may run
 
     @property
     def is_free(self) -> bool:
         """Say whether it waits on, and nothing is being claimed for it."""
-        return self._idle.is_set() and not self.given.done() and not self._is_leaving
+        is_idle = self._idle.is_set() and not self.is_resting
+        return is_idle and not self.given.done() and not self._is_leaving
+
+    @property
+    def life(self) -> tuple[str | None, str]:
+        """What has room for tasks, or none: a life of an agent."""
+        return self.claimant.agent, self.claimant.agent_id
 
     def serves(self, task_type: str | None) -> bool:
         """Say whether it takes tasks of this type; None is any."""

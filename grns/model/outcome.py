@@ -82,7 +82,7 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
     """Why a task could not be claimed: `lost_race`, `not_due`, `terminal`, `no_handler`, `unknown_task`,
-    `other_workspace`, `other_agent_type`, `routed`, `paused`, `locked`, `stopping`."""
+    `other_workspace`, `other_agent_type`, `routed`, `paused`, `locked`, `agent_full`, `stopping`."""
 
     id: str
     reason: str

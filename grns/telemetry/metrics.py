@@ -23,7 +23,7 @@ _CONFLICT = Label(
     "reason",
     (
         "lost_race", "not_due", "terminal", "no_handler", "unknown_task", "other_workspace",
-        "other_agent_type", "routed", "paused", "locked", "stopping",
+        "other_agent_type", "routed", "paused", "locked", "agent_full", "stopping",
     ),
 )  # fmt: skip
 

@@ -81,6 +81,8 @@ class Claims:
         self._maxima = [claimant.handled[name] for name in self._types]
         self._batch: Batch[_ClaimRequest, Claim | Unclaimed] = Batch(self._send, limit=batch_limit)
         self._is_closed = False
+        # Whether the last claim was refused because the agent has no room, or is told to end.
+        self.is_full = False
 
     def close(self) -> None:
         """Refuse further claims, also those that already wait for a connection."""
@@ -158,6 +160,8 @@ class Claims:
             return [claims[request.lease_id] for request in requests]
         if self._is_closed and not claims:
             return [Unclaimed(request.task_id, "stopping") for request in requests]
+        if self.is_full and not claims:
+            return [Unclaimed(request.task_id, "agent_full") for request in requests]
         refused = [request.task_id for request in requests if request.lease_id not in claims]
         reasons: dict[str, Unclaimed] = {}
         try:
@@ -203,7 +207,8 @@ class Claims:
         life = self._claimant.agent_id
         async with self._database.transaction() as connection:
             held = await run(connection, "hold_agent", *who)
-            if self._is_closed or (held and (await run(connection, "read_room", *who, life))[0]["room"] <= 0):
+            self.is_full = bool(held) and (await run(connection, "read_room", *who, life))[0]["room"] <= 0
+            if self._is_closed or self.is_full:
                 return ()
             return await run(connection, name, *arguments)
 

@@ -54,7 +54,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 Answer = TypeVar("Answer")
 OtherPoolCallback = Callable[[str, UUID, Delivery], Awaitable[None]]
-NoHandlerCallback = Callable[[Unclaimed, Delivery], Awaitable[None]]
+UnfitCallback = Callable[[Unclaimed, Delivery], Awaitable[None]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -90,13 +90,14 @@ class Claimer:
         source: str,
         *,
         on_other_pool: OtherPoolCallback | None = None,
-        on_no_handler: NoHandlerCallback | None = None,
+        on_unfit: UnfitCallback | None = None,
     ) -> Claim | None:
         """Claim the task of a command, or return None after settling the delivery by the reason.
 
         Args:
             on_other_pool: Settles a command whose task belongs to another pool.
-            on_no_handler: Settles a command whose task type has no handler here.
+            on_unfit: Settles a command that others here may take: its task type has no handler, or the agent
+                is full.
         """
         began_ns = time.time_ns()
         try:
@@ -110,8 +111,8 @@ class Claimer:
         if isinstance(answer, Unclaimed):
             if answer.reason == "other_agent_type" and on_other_pool is not None:
                 await on_other_pool(command.task_id, command.message_id, delivery)
-            elif answer.reason == "no_handler" and on_no_handler is not None:
-                await on_no_handler(answer, delivery)
+            elif answer.reason in ("no_handler", "agent_full") and on_unfit is not None:
+                await on_unfit(answer, delivery)
             else:
                 await self.refuse(answer, delivery)
             return None
@@ -128,8 +129,8 @@ class Claimer:
         if answer.reason == "paused" and answer.task_type is not None:
             for callback in self.on_paused:
                 callback(answer.task_type)
-        if answer.reason == "locked":
-            await self._defer(delivery, answer.id, "locked", "", 1.0)
+        if answer.reason in ("locked", "agent_full"):
+            await self._defer(delivery, answer.id, answer.reason, "", 1.0)
         elif answer.reason == "stopping":
             await delivery.nak()  # for another worker, at once
         elif answer.reason != "unknown_task":

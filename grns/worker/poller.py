@@ -64,6 +64,7 @@ class Poller:
         self.is_hungry = False
         self._is_behind = False
         self._has_routed = False
+        self._due_at = 0.0
 
     def catch_up(self) -> None:
         """Ask until Postgres has nothing more, whatever is delivered: commands may be missing for it."""
@@ -87,7 +88,15 @@ class Poller:
             # Who was told of one meanwhile may have looked too early.
             found = await self._claim(free, older_than_seconds=None)
             self._has_routed |= found >= min(free, _MOST_AT_ONCE)
-            return self._after_seconds / 8
+            # However often it looks for these, the rest has its time.
+            left = self._due_at - time.monotonic()
+            if left > 0 and not self._is_behind and not self._is_broker_failing():
+                return min(left, self._after_seconds / 8)
+        pause = await self._poll()
+        self._due_at = time.monotonic() + pause
+        return pause
+
+    async def _poll(self) -> float:
         if self._is_broker_failing():
             found = await self._fill(older_than_seconds=0.0)
             return 0.0 if found and self._slots.free > 0 else _WHILE_FAILING_SECONDS

@@ -19,16 +19,18 @@ from grns.gateway import claims as agent_claims
 from grns.gateway.claims import AssignedTask, HttpClaims, WaitingWorker
 from grns.maintenance.reaper import reap
 from grns.model import subjects
+from grns.model.outcome import Verb
 from grns.nats import JetStream
 from grns.nats.messages import Message
 from grns.postgres.database import Database, run
 from grns.settings import load
+from grns.tasks.agents import Agents
 from grns.telemetry.task_signals import AttemptStarted, RejectedMessageStored, TaskCrashed, TaskNotClaimed
 from grns.worker.claims import Claimant
 from tests.support.harness import LIMIT_SECONDS, eventually, manage, submit, submit_many
 from tests.support.operations import SignalRecorder
 from tests.support.relays import relaying
-from tests.support.store import fetch, kinds_of, lapse, row_of
+from tests.support.store import fetch, finish, kinds_of, lapse, row_of
 
 pytestmark = [pytest.mark.usefixtures("in_environment"), pytest.mark.timeout(120)]
 
@@ -48,11 +50,12 @@ class Stage:
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def ask(
-        self, *types: str, wait_seconds: float = 60.0, name: str = "one"
+        self, *types: str, wait_seconds: float = 60.0, name: str = "one", agent: str | None = None
     ) -> asyncio.Task[AssignedTask | None]:
         """Begin to wait for a task."""
         handled = dict.fromkeys(types or ("noop",))
-        who = Claimant(f"worker-{name}", "default", "worker", handled, 60.0)
+        life = f"worker-{name if agent is None else agent}"
+        who = Claimant(life, "default", "worker", handled, 60.0, agent, is_counted=agent is not None)
         seeking = WaitingWorker(who, name, "1", BOOTSTRAP, wait_seconds)
         return asyncio.create_task(self.claims.next_task(seeking, self._gone))
 
@@ -256,6 +259,111 @@ async def test_however_many_wait_one_looks_for_all(
         assert not any(asking.done() for asking in waiting)
         stage.claims.stop()
         assert await asyncio.gather(*waiting) == [None] * 80
+
+
+async def put(stage: Stage, name: str, most: int = 1) -> None:
+    """Register an agent."""
+    await Agents(stage.database, "default", "test").put(name, pool="worker", max_concurrent_tasks=most)
+
+
+async def next_of(asking: set[asyncio.Task[AssignedTask | None]]) -> AssignedTask:
+    """Return what the first of some has got, and let the others ask on."""
+    (first,), others = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED, timeout=LIMIT_SECONDS)
+    asking &= others
+    return await got(first)
+
+
+async def test_who_has_no_room_holds_up_nobody(database: Database, broker: LocalNats) -> None:
+    async with relaying(), rooms(database) as stage:
+        await put(stage, "dora")
+        full = {stage.ask(agent="dora") for _ in range(3)}
+        await eventually(stage.is_listening)
+        await submit(database)
+        first = await next_of(full)
+        other = stage.ask(name="other")
+        began_at = time.monotonic()
+        await submit(database)
+        assert (await got(other)).token.agent_id == "worker-other"
+        assert time.monotonic() - began_at < 0.9, "the command came back"
+        assert len(full) == 2
+        await finish(database, first.claim, Verb.SUCCEED)
+        made = await submit(database)
+        assert (await next_of(full)).claim.id == made.id
+        for waiting in full:
+            waiting.cancel()
+
+
+async def test_who_is_told_to_end_holds_up_nobody(database: Database, broker: LocalNats) -> None:
+    async with relaying(), rooms(database) as stage:
+        await put(stage, "dora")
+        told = stage.ask(agent="dora")
+        await eventually(stage.is_listening)
+        await Agents(database, "default", "test").terminate("dora", graceful=False)
+        for number in range(3):
+            began_at = time.monotonic()
+            other = stage.ask(name=f"other-{number}")
+            await submit(database)
+            assert (await got(other)).token.agent_id == f"worker-other-{number}"
+            assert time.monotonic() - began_at < 0.9
+        assert not told.done()
+        told.cancel()
+
+
+async def test_an_agent_that_waits_looks_once(
+    database: Database, broker: LocalNats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again when it hears of a task that only some agents may run; the others do not."""
+    asked: Counter[str] = Counter()
+
+    async def counted(connection: Any, name: str, *arguments: Any) -> Any:
+        asked[name] += 1
+        return await run(connection, name, *arguments)
+
+    monkeypatch.setattr("grns.worker.claims.run", counted)
+    async with relaying(), rooms(database) as stage:
+        for number in range(20):
+            await put(stage, f"a{number}")
+        waiting = [stage.ask(agent=f"a{number}") for number in range(20)]
+        await eventually(stage.is_listening)
+
+        async def have_looked() -> bool:
+            return asked["claim_next"] >= 20
+
+        await eventually(have_looked)
+        before = asked["claim_next"]
+        assert before <= 40, "each once as it came, and once with all for what was there"
+        made = await submit(database, target_agent="a7")
+        assert (await got(waiting[7])).claim.id == made.id
+        assert asked["claim_next"] == before + 1
+
+
+async def test_what_no_command_tells_of_is_drained_at_once(database: Database, broker: LocalNats) -> None:
+    """Also while an agent waits that has no room."""
+    ids = await submit_many(database, 300)
+    done: list[str] = []
+    async with rooms(database, poll_after_seconds=2.0, poll_max_seconds=30.0) as stage:
+        await put(stage, "dora")
+
+        async def work(name: str, **who: str) -> None:
+            while len(done) < len(ids):
+                assigned = await stage.ask(wait_seconds=5.0, name=name, **who)
+                if assigned is not None:
+                    done.append(assigned.claim.id)
+                    if "agent" not in who:
+                        await finish(database, assigned.claim, Verb.SUCCEED)
+
+        async def is_drained() -> bool:
+            return len(done) == len(ids)
+
+        began_at = time.monotonic()
+        working = [asyncio.create_task(work("full", agent="dora")) for _ in range(5)]
+        working += [asyncio.create_task(work(f"w{number}")) for number in range(10)]
+        await eventually(is_drained)
+        seconds = time.monotonic() - began_at
+        stage.claims.stop()
+        await asyncio.gather(*working)
+    assert sorted(done) == sorted(ids)
+    assert seconds < 2, f"{len(ids) / seconds:.0f}/s"
 
 
 async def test_a_room_is_closed_when_nobody_waits_any_more_and_opened_again(

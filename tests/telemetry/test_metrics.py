@@ -192,7 +192,7 @@ def test_labels_have_no_value_per_task() -> None:
 
 def test_values_of_closed_labels_are_those_of_the_code() -> None:
     said = set(re.findall(r"then '(\w+)'|else '(\w+)'", statement("explain_unclaimed")))
-    reasons = {one or other for one, other in said} | {"stopping"}
+    reasons = {one or other for one, other in said} | {"agent_full", "stopping"}
     assert set(metrics.CLAIM_CONFLICTS.labels[0].among) == reasons
     assert set(metrics.OPERATION_TASKS.labels[0].among) == set(Action)
     assert len(INVARIANTS) <= metrics.VIOLATIONS.most
