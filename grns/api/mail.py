@@ -87,6 +87,7 @@ async def send_mail(
             by, body.type, body.payload, to=body.to, pool=body.pool, sender=sender, about=body.about,
             reply_to=body.reply_to, message_id=body.message_id, expires=body.expires_seconds,
         )  # fmt: skip
+        await request_context.client(database).mail.tell(body.to)
     return Answer(Sent(made), status_code=201)
 
 

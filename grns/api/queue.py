@@ -277,7 +277,7 @@ def _seeking(request_context: RequestContext, wanted: ClaimRequest) -> WaitingWo
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
     return WaitingWorker(
         claimant=Claimant(
-            agent_id=f"{wanted.agent_type}-{digest}",
+            agent_id=f"http-{wanted.agent_type}-{digest}",  # as the index tasks_over_http expects
             workspace=request_context.workspace,
             agent_type=wanted.agent_type,
             handled=dict.fromkeys(types, wanted.max_attempts),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
@@ -36,6 +37,7 @@ MOST_AGENTS = 10_000
 MOST_WOKEN = 1000
 """Agents of a workspace at most that are woken: each look is at all of them."""
 _MOST_TASKS = 1000
+_HELD_TRIES, _HELD_SECONDS = 3, 0.05
 _METADATA = Limits(document_bytes=16 * 1024)
 
 
@@ -273,6 +275,23 @@ class Heartbeats:
         ]
 
     async def _send(self, batch: Sequence[_Said]) -> list[AgentOrder | None]:
+        """Note them; one whose agent another transaction holds for long is left to the next heartbeat."""
+        orders, known = await self._note(batch), dict[tuple[str, str], AgentOrder]()
+        for _ in range(_HELD_TRIES):
+            missing = [one for one in batch if (one.workspace, one.name) not in orders]
+            if not missing:
+                break
+            names = [one.workspace for one in missing], [one.name for one in missing]
+            known = _orders(await self._database.run("read_agent_orders", *names))
+            held = [one for one in missing if (one.workspace, one.name) in known]
+            if not held:
+                break
+            await asyncio.sleep(_HELD_SECONDS)
+            orders |= await self._note(held)
+        orders = known | orders
+        return [orders.get((one.workspace, one.name)) for one in batch]
+
+    async def _note(self, batch: Sequence[_Said]) -> dict[tuple[str, str], AgentOrder]:
         beats = [one.heartbeat for one in batch]
         rows = await self._database.run(
             "beat_agents",
@@ -286,8 +305,11 @@ class Heartbeats:
             [one.memory_mb for one in beats],
             [one.cpu_percent for one in beats],
         )
-        orders = {(row["workspace"], row["name"]): AgentOrder(row["order"], row["reason"]) for row in rows}
-        return [orders.get((one.workspace, one.name)) for one in batch]
+        return _orders(rows)
+
+
+def _orders(rows: Sequence[Row]) -> dict[tuple[str, str], AgentOrder]:
+    return {(row["workspace"], row["name"]): AgentOrder(row["order"], row["reason"]) for row in rows}
 
 
 def checked(model: type[ModelT], said: Mapping[str, Any]) -> ModelT:

@@ -82,10 +82,17 @@ class Mailbox:
         claim = current.attempt()
         by = (None, None, None) if claim is None else (claim.id, claim.attempt, claim.lease_id)
         answered = reply_to.id if isinstance(reply_to, Mail) else reply_to
-        return await self.send_by(
+        made = await self.send_by(
             by, type, payload, to=to, pool=pool, sender=sender, about=about, reply_to=answered,
             message_id=message_id, expires=expires,
         )  # fmt: skip
+        await self.tell(to)
+        return made
+
+    async def tell(self, to: str | None) -> None:
+        """Tell those who wait that a message has been committed: to an agent, or to several."""
+        await self._transport.nudge(subjects.RELAY_NUDGE)
+        await self._transport.nudge(subjects.mail_nudge(self._workspace, to))
 
     async def send_by(
         self,
@@ -101,15 +108,16 @@ class Mailbox:
         message_id: UUID | None,
         expires: float | timedelta,
     ) -> UUID:
-        """Send a message in the name of an attempt: its task, its number and its lease, or of none."""
+        """Send a message in the name of an attempt: its task, its number and its lease, or of none.
+
+        Call `tell` once it has been committed.
+        """
         new = message_id or uuid4()
         await self._database.run(
             "send_mail", type, dumps(dict(payload or {}), _PAYLOAD), to, pool, self._workspace, sender,
             about, reply_to, new, seconds_named("expires", expires, code="bad_message"), self._actor,
             *attempt,
         )  # fmt: skip
-        await self._transport.nudge(subjects.RELAY_NUDGE)
-        await self._transport.nudge(subjects.mail_nudge(self._workspace, to))
         return new
 
     async def poll(self, agent: str, *, limit: int = 100, wait: float = 0.0) -> Sequence[Mail]:

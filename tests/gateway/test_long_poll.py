@@ -54,7 +54,7 @@ class Stage:
     ) -> asyncio.Task[AssignedTask | None]:
         """Begin to wait for a task."""
         handled = dict.fromkeys(types or ("noop",))
-        life = f"worker-{name if agent is None else agent}"
+        life = f"worker-{name}" if agent is None else f"http-worker-{agent}"
         who = Claimant(life, "default", "worker", handled, 60.0, agent, is_counted=agent is not None)
         seeking = WaitingWorker(who, name, "1", BOOTSTRAP, wait_seconds)
         return asyncio.create_task(self.claims.next_task(seeking, self._gone))

@@ -207,6 +207,18 @@ async def test_rows_that_are_named_are_found_by_their_id(connection: Connection,
     assert not compared_with_each(nodes)
 
 
+async def test_what_an_agent_runs_is_counted_by_its_workers(connection: Connection) -> None:
+    body: str = await connection.fetchval("select prosrc from pg_proc where proname = 'agent_running'")
+    nodes = await plan_of_sql(connection, body.replace("agent.workspace", "$1").replace("agent.name", "$2"))
+    assert looks_at(nodes, "tasks") == ["tasks_over_http"]
+    assert looks_at(nodes, "workers") == ["workers_agent"]
+
+
+async def test_mail_is_listed_by_its_conversation_or_by_its_agent(connection: Connection) -> None:
+    looks = looks_at(await plan_of(connection, "list_mail"), "mail")
+    assert {"mail_conversation", "mail_of", "mail_open"} < {*looks}
+
+
 @pytest.mark.parametrize(
     ("name", "looks"), [("follow_limits", {"tasks_pkey"}), ("admit_tasks", {"tasks_pkey", "Tid Scan"})]
 )
@@ -222,6 +234,8 @@ async def test_rows_that_are_looked_for_are_found_in_order(connection: Connectio
     nodes = await plan_of(connection, name)
     # What has a route is found by an index of its own, and none is looked for here.
     found = [one for one in looks_at(nodes, "tasks") if one != "tasks_routed"]
+    if name == "claim_next":
+        found.remove("tasks_pkey")  # by which it locks what has a route
     assert sorted(found) == sorted([LOOKING[name], "Tid Scan" if name in IN_PLACE else "tasks_pkey"])
     sorts = [node for node in nodes if node["Node Type"].endswith("Sort")]
     assert not [node for node in sorts if LOOKING[name] in json.dumps(node)]

@@ -11,9 +11,9 @@ import pytest
 from grns.client.client import Client
 from grns.errors import ConflictError, InvalidInputError, NotFoundError, RateLimitedError
 from grns.gateway import registry as over_http
-from grns.model.agent import AgentHeartbeat, AgentOrder
+from grns.model.agent import AgentHeartbeat, AgentOrder, NamedHeartbeat
 from grns.model.outcome import Verb
-from grns.postgres.database import Database
+from grns.postgres.database import Database, run
 from grns.tasks import agents as agents_module
 from grns.tasks.agents import Heartbeats
 from grns.telemetry.signal import Signal
@@ -360,6 +360,30 @@ async def test_two_processes_that_begin_at_once_leave_one_latest_life(
         )
     assert await waits == AgentOrder(None)
     assert (await client.agents.get("coder")).agent_id == "worker-2"
+
+
+async def test_a_heartbeat_does_not_wait_for_an_agent_that_is_held(client: Client, shared: Database) -> None:
+    """As by a claim of another process; it holds up no other agent, and is no unknown one."""
+    for name in ("held", "free"):
+        await client.agents.put(name, pool="worker")
+    beats = Heartbeats(shared)
+    for name in ("held", "free"):
+        await beats.beat("default", name, AgentHeartbeat())
+    await client.agents.terminate("held", reason="enough")
+    said = [NamedHeartbeat(name=name, status="blocked") for name in ("held", "free", "unknown")]
+    async with shared.transaction() as other:
+        await run(other, "hold_agent", "default", "held")
+        orders = await asyncio.wait_for(beats.beat_many("default", said), 2)
+    assert [(one.name, one.order) for one in orders] == [("held", "drain"), ("free", None)]
+    assert [(await client.agents.get(name)).status for name in ("held", "free")] == ["idle", "blocked"]
+
+
+async def test_who_holds_an_agent_and_says_nothing_lets_it_go(client: Client, shared: Database) -> None:
+    await client.agents.put("coder", pool="worker")
+    async with shared.transaction() as other:
+        await run(other, "hold_agent", "default", "coder")
+        seconds = await other.fetchval("show idle_in_transaction_session_timeout")
+    assert seconds == "5s"
 
 
 async def test_a_hundred_earlier_lives_are_kept(client: Client, shared: Database) -> None:

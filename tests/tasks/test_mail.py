@@ -7,17 +7,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 import grns
 from grns.client.client import Client
 from grns.errors import InvalidInputError, LeaseLostError, NotFoundError, RateLimitedError
+from grns.model.outcome import Claim
 from grns.postgres.database import Database
 from tests.support.attempts import attempts_of
 from tests.support.harness import submit
-from tests.support.store import fetch, stranger
+from tests.support.store import claim, fetch, stranger
 
 
 @pytest.fixture
@@ -204,3 +205,20 @@ async def test_who_was_not_asked_by_anyone_cannot_be_answered(mailboxes: Client)
         with pytest.raises(NotFoundError):
             await mailboxes.mail.send("answer", reply_to=missing)
     assert await mailboxes.mail.poll("planner") == [], "no answer goes to all"
+
+
+async def test_tasks_that_answer_each_other_do_not_deadlock(mailboxes: Client, shared: Database) -> None:
+    """Each answer locks the task that sends it and the one that gets it."""
+    claims = [await claim(shared, (await submit(shared)).id) for _ in range(2)]
+    asked = [uuid4(), uuid4()]
+    send = """
+        select grns.send_mail($1, in_reply_to => $2, to_agent => $3, message_id => $4, task_id => $5, attempt => 1, lease_id => $6)
+    """  # noqa: E501
+    for id_, one in zip(asked, claims, strict=True):
+        await fetch(shared, send, "ask", None, "planner", id_, one.id, one.lease_id)
+
+    async def answer(one: Claim, id_: UUID) -> None:
+        for _ in range(100):
+            await fetch(shared, send, "answer", id_, None, uuid4(), one.id, one.lease_id)
+
+    await asyncio.gather(answer(claims[0], asked[1]), answer(claims[1], asked[0]))

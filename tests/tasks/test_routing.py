@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -17,7 +18,7 @@ from grns.errors import InvalidInputError
 from grns.maintenance.scheduler import promote
 from grns.model.outcome import Claim, Verb
 from grns.model.submission import Edit, edit, route_to
-from grns.postgres.database import Database
+from grns.postgres.database import Database, run
 from grns.settings import load
 from grns.worker import registry
 from grns.worker.claims import Claimant, Claims, dispatch
@@ -201,9 +202,17 @@ async def test_sql_graphs_and_batches_have_routes(client: Client, shared: Databa
     assert [row["route"] for row in rows] == ["", "a:x", "a:y", "a:z", "c:sql"]
 
 
+async def over_http(client: Client, shared: Database, name: str, *, most: int) -> Claimant:
+    """Register an agent, and begin a life of it over HTTP."""
+    await client.agents.put(name, pool=WORKER.agent_type, max_concurrent_tasks=most)
+    who = replace(WORKER, agent_id=f"http-life-of-{name}", agent=name, is_counted=True)
+    await registry.register(shared, who, concurrency=1, version="1", pid=registry.NO_PROCESS)
+    return who
+
+
 async def test_an_agent_has_no_more_tasks_than_it_may(client: Client, shared: Database) -> None:
     """Over HTTP an agent may have several claims that wait, also of several API processes."""
-    who = replace(await agent(client, shared, "coder", most=2), is_counted=True)
+    who = await over_http(client, shared, "coder", most=2)
     await made(client, 6)
     waiting = [Claims(shared, who, batch_limit=1) for _ in range(6)]
     answers = await asyncio.gather(*(one.claim_next(1, older_than_seconds=0.0) for one in waiting))
@@ -214,17 +223,45 @@ async def test_an_agent_has_no_more_tasks_than_it_may(client: Client, shared: Da
     assert await polled(shared, who, 1) == []
 
 
+async def test_tasks_of_a_worker_with_the_name_count(client: Client, shared: Database) -> None:
+    who = await over_http(client, shared, "coder", most=3)
+    worker = await agent(client, shared, "coder", most=3)
+    await registry.touch(shared, worker.agent_id, idle_seconds=0.0, running=2)
+    tasks = await made(client, 3)
+    assert len(await polled(shared, who, 1)) == 1
+    assert await polled(shared, who, 1) == []
+    await registry.stop(shared, worker.agent_id)
+    assert len(await polled(shared, who, 1)) == 1
+    assert len(tasks) == 3
+
+
+async def test_an_agent_locks_no_task_that_it_does_not_claim(client: Client, shared: Database) -> None:
+    """One that finds a task locked does not look again: it would wait although there is work."""
+    both = await agent(client, shared, "both", "python", "sql")
+    other = await agent(client, shared, "other", "python", "sql")
+    (first,) = await made(client, requires=["python"])
+    (second,) = await made(client, requires=["sql"])
+    async with shared.transaction() as connection:
+        types = list(both.handled)
+        claimed = await run(
+            connection, "claim_next", [uuid4()], both.agent_id, both.workspace, both.agent_type, types,
+            [None] * len(types), both.lease_seconds, None, both.agent,
+        )  # fmt: skip
+        assert [row["id"] for row in claimed] == [first]
+        assert await polled(shared, other, 1, is_routed=True) == [second]
+
+
 @pytest.mark.parametrize("is_graceful", [True, False])
 async def test_over_http_who_is_told_to_end_claims_no_more(
     client: Client, shared: Database, is_graceful: bool
 ) -> None:
     """Also in a claim that waited already when it was told so. The next life works again."""
-    who = replace(await agent(client, shared, "coder", most=2), is_counted=True)
+    who = await over_http(client, shared, "coder", most=2)
     (task,) = await made(client)
     await client.agents.terminate("coder", graceful=is_graceful)
     assert await polled(shared, who) == []
-    following = replace(who, agent_id="next-life-of-coder")
-    await registry.register(shared, following, concurrency=5, version="1")
+    following = replace(who, agent_id="http-next-life-of-coder")
+    await registry.register(shared, following, concurrency=5, version="1", pid=registry.NO_PROCESS)
     assert await polled(shared, who) == []
     assert await polled(shared, following) == [task]
 

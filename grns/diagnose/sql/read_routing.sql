@@ -1,12 +1,7 @@
 -- Lists the agents that a task may be for, those that can do most of what it takes first.
 -- $1 workspace, $2 agent_type, $3 name of its agent (null: it takes capabilities), $4 capabilities, $5 how many at most
 select g.name, g.agent_type, grns.agent_health(g, now()) as health, g.ordered as "order",
-    g.max_concurrent_tasks - (
-        select count(*)::integer
-        from grns.workers w
-        join grns.tasks t on t.owner_agent_id = w.agent_id
-        where w.workspace = g.workspace and w.agent = g.name and t.lease_until is not null
-    ) as room, m.missing
+    g.max_concurrent_tasks - grns.agent_running(g) as room, m.missing
 from grns.agents g
 cross join lateral (
     select array(select c.name from unnest($4::text[]) as c (name) where c.name <> all(g.capabilities)) as missing

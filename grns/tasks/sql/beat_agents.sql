@@ -1,5 +1,5 @@
--- Notes heartbeats of agents, the last one of each, and answers what each is told to do. No row: there is no such agent. A life
--- before the latest says nothing of the agent.
+-- Notes heartbeats of agents, the last one of each, and answers what each is told to do. No row: there is no such agent, or another
+-- transaction holds it. A life before the latest says nothing of the agent.
 -- $1 workspaces, $2 names, $3 lives (null: as before), $4 statuses: idle, working, blocked or stopped, $5 ids of their tasks,
 -- $6 percents and $7 steps of their progress, $8 memories in MiB, $9 CPUs in percent
 with said as (
@@ -23,7 +23,7 @@ locked as (
             grns.goes_on(g, coalesce(l.life, g.agent_id, g.name), now()) as goes_on
     ) as v
     order by g.workspace, g.name
-    for no key update of g
+    for no key update of g skip locked
 ),
 beat as (
     update grns.agents g

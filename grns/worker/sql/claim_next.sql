@@ -52,18 +52,30 @@ routes as (
     join grns.agents g on g.workspace = $3 and g.name = $9::text
     where grns.capabilities_of(s.route) <@ g.capabilities
 ),
-routed as (
+-- The most urgent of all routes, and some more, for others may have locked these. What is locked is claimed: another agent that
+-- finds it locked looks no second time.
+candidates as materialized (
     select f.*
     from routes r
     cross join lateral (
-        select t.id, t.ctid as place, t.queued_at as was_queued_at, t.last_message_id as led_here, t.priority
+        select t.id, t.priority, t.queued_at
         from grns.tasks t
         where t.workspace = $3 and t.agent_type = $4 and t.queued_at is not null and t.route <> '' and t.route = r.route
             and t.status = 'queued' and t.task_type = any (array(select o.task_type from open_types o))
         order by t.priority, t.queued_at
-        limit cardinality($1::uuid[])
-        for no key update of t skip locked
+        limit cardinality($1::uuid[]) + 100
     ) as f
+    order by f.priority, f.queued_at
+    limit cardinality($1::uuid[]) + 100
+),
+routed as (
+    select t.id, t.ctid as place, t.queued_at as was_queued_at, t.last_message_id as led_here, t.priority
+    from candidates c
+    join grns.tasks t on t.id = c.id
+    where t.queued_at is not null and t.status = 'queued'
+    order by c.priority, c.queued_at
+    limit cardinality($1::uuid[])
+    for no key update of t skip locked
 ),
 locked as (
     select u.* from unrouted u

@@ -83,6 +83,9 @@ create index tasks_due on grns.tasks (next_attempt_at)
     where next_attempt_at is not null;
 create index tasks_lease on grns.tasks (lease_until)
     where lease_until is not null;
+-- What agents over HTTP run: each claim of theirs counts it. Tasks of worker processes are not in it.
+create index tasks_over_http on grns.tasks (owner_agent_id)
+    where lease_until is not null and owner_agent_id like 'http-%';
 -- Lists of ended tasks: one entry per ended task that is not discarded.
 create index tasks_ended on grns.tasks (workspace, status, finished_at, id)
     where finished_at is not null and discarded_at is null;

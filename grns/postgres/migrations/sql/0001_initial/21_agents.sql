@@ -127,6 +127,20 @@ begin
 end
 $$;
 
+-- How many tasks an agent has: over HTTP exactly, of worker processes as of their last heartbeats. Each worker is one look into an
+-- index, which holds only tasks over HTTP.
+create function grns.agent_running(agent grns.agents) returns integer language sql stable as $$
+    select coalesce(sum(case
+        when w.pid = 0 then (
+            select count(*) from grns.tasks t
+            where t.owner_agent_id = w.agent_id and t.lease_until is not null and t.owner_agent_id like 'http-%')
+        when w.stopped_at is null and w.last_seen_at > now() - w.lease_seconds * interval '1 second' then w.running
+        else 0
+    end), 0)::integer
+    from grns.workers w
+    where w.workspace = agent.workspace and w.agent = agent.name
+$$;
+
 -- The most urgent queued task that an agent may run; null: none waits. Routes of others are stepped over, one look for each.
 create function grns.work_for(agent grns.agents) returns text language sql stable cost 10000 as $$
     with recursive paused as materialized (
@@ -207,6 +221,7 @@ create table grns.mail (
     constraint mail_to check (num_nonnulls(to_agent, to_task) = 1)
 );
 create index mail_open on grns.mail (workspace, to_agent, seq) where acked_at is null;
+create index mail_of on grns.mail (workspace, to_agent, seq) where acked_at is not null;
 create index mail_conversation on grns.mail (workspace, correlation_id, seq) where correlation_id is not null;
 create index mail_age on grns.mail (created_at);
 
@@ -229,6 +244,7 @@ declare
     answers boolean := false;  -- whether it goes to who asked
     is_asked boolean := false;  -- whether the sender may answer the task that asked
     task_version bigint := 0;
+    asking_task text;
     sent integer;
     wrong text;
 begin
@@ -246,6 +262,13 @@ begin
         raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value', detail = 'bad_message';
     end if;
     if task_id is not null then
+        -- Two tasks that answer each other lock both rows in the same order.
+        select m.from_task into asking_task from grns.mail m
+        where in_reply_to is not null and m.workspace = workspace and m.id = in_reply_to
+        limit 1;
+        if asking_task < task_id then
+            perform from grns.tasks t where t.id = asking_task and t.workspace = workspace for no key update;
+        end if;
         select t.trace_id, t.version into trace, task_version
         from grns.tasks t
         where t.id = task_id and t.attempt = attempt and t.lease_id = lease_id and t.workspace = workspace and t.status = 'running'
