@@ -364,6 +364,22 @@ async def test_a_session_is_begun_for_who_is_away(
     assert "s3cret" not in repr(emitted.seen)
 
 
+async def test_no_more_sessions_are_begun_than_tasks_wait(
+    client: Client, shared: Database, bell: Bell, wakeups: tuple[Wakeups, SignalRecorder]
+) -> None:
+    found, _ = wakeups
+    spawning(found, bell)
+    bell.answer = session("session-1")
+    for number in range(4):
+        await agent(client, f"away-{number}", coordinator_enabled=True)
+    await submit(shared)
+    for tasks, heard in ((0, 1), (0, 1), (1, 2), (5, 4)):
+        for _ in range(tasks):
+            await submit(shared)
+        await found.tick()
+        assert len(bell.heard) == heard
+
+
 async def test_a_session_that_does_not_come_is_asked_for_more_and_more_seldom(
     client: Client, shared: Database, bell: Bell, wakeups: tuple[Wakeups, SignalRecorder]
 ) -> None:

@@ -1,10 +1,18 @@
 -- Takes agents to wake: a task waits for them, they have room, and they are told nothing else. One process takes each. An agent
 -- that has been here since its last wakeup is woken again after a few seconds ($2), any other after $1, twice as long for each
 -- wakeup that failed, or session that did not come, since then. So is one that has been here and has left the task that it was told
--- of: perhaps it cannot run it.
+-- of: perhaps it cannot run it. Of a pool, no more sessions are begun than tasks wait, those included that have not come yet.
 -- $1 and $2 in seconds, $3 longest pause in seconds, $4 how many at most, $5 whether sessions can be begun, $6 whether URLs are called
 with busy as materialized (
-    select k.workspace, k.agent_type
+    select k.workspace, k.agent_type, (
+        select count(*) from (
+            select from grns.tasks t where t.workspace = k.workspace and t.agent_type = k.agent_type and t.queued_at is not null limit 1000
+        ) as w
+    ) - (
+        select count(*) from grns.agents o
+        where o.workspace = k.workspace and o.agent_type = k.agent_type and o.coordinator_enabled
+            and o.nudged_at > now() - $1::double precision * interval '1 second' and (o.last_seen_at > o.nudged_at) is not true
+    ) as sessions
     from (
         select distinct g.workspace, g.agent_type from grns.agents g where g.agent_url is not null or g.coordinator_enabled
     ) as k
@@ -12,7 +20,8 @@ with busy as materialized (
         select from grns.tasks t where t.workspace = k.workspace and t.agent_type = k.agent_type and t.queued_at is not null)
 ),
 due as (
-    select g.workspace, g.name, g.nudged_at, w.task_id, s.is_spawned,
+    select g.workspace, g.name, g.nudged_at, w.task_id, s.is_spawned, b.sessions,
+        row_number() over (partition by g.workspace, g.agent_type, s.is_spawned order by g.nudged_at nulls first, g.name) as place,
         row_number() over (partition by g.workspace order by g.nudged_at nulls first, g.name) as turn
     from busy b
     join grns.agents g on g.workspace = b.workspace and g.agent_type = b.agent_type
@@ -31,7 +40,7 @@ due as (
 ),
 -- However many a workspace has, those of others have their turn.
 chosen as (
-    select d.* from due d order by d.turn, d.nudged_at nulls first limit $4
+    select d.* from due d where not d.is_spawned or d.place <= d.sessions order by d.turn, d.nudged_at nulls first limit $4
 ),
 locked as (
     select g.ctid as at, c.task_id, c.is_spawned
