@@ -126,7 +126,7 @@ class Claims:
         leases = [random_uuid() for _ in range(count)]
         sent_at = time.monotonic()
         try:
-            rows = await self._run(
+            rows, sent_at = await self._run(
                 "claim_next", leases, self._claimant.agent_id, self._claimant.workspace,
                 self._claimant.agent_type, self._types, self._maxima,
                 self._claimant.lease_seconds, older_than_seconds, self._claimant.agent,
@@ -142,7 +142,7 @@ class Claims:
     ) -> Sequence[Claim | Unclaimed]:
         sent_at = time.monotonic()
         try:
-            rows = await self._claim(requests)
+            rows, sent_at = await self._claim(requests)
         except OutcomeUnknownError:
             rows = await self._settle(
                 sent_at,
@@ -187,30 +187,31 @@ class Claims:
             for lease_id in lease_ids:
                 self._keeping.forget(lease_id)
 
-    async def _claim(self, requests: Sequence[_ClaimRequest]) -> Sequence[Row]:
+    async def _claim(self, requests: Sequence[_ClaimRequest]) -> tuple[Sequence[Row], float]:
         return await self._run(
             "claim", [request.task_id for request in requests], [request.lease_id for request in requests],
             [request.causation_id for request in requests], self._claimant.agent_id, self._claimant.workspace,
             self._claimant.agent_type, self._types, self._maxima, self._claimant.lease_seconds,
         )  # fmt: skip
 
-    async def _run(self, name: str, *arguments: object) -> Sequence[Row]:
-        """Run a claiming statement, unless `close` was called while it waited for a connection."""
+    async def _run(self, name: str, *arguments: object) -> tuple[Sequence[Row], float]:
+        """Run a claiming statement, unless `close` was called meanwhile; return when it was sent, too."""
         if self._claimant.is_counted:
             return await self._run_counted(name, *arguments)
         async with self._database.connection() as connection:
-            return () if self._is_closed else await run(connection, name, *arguments)
+            sent_at = time.monotonic()
+            return (() if self._is_closed else await run(connection, name, *arguments)), sent_at
 
-    async def _run_counted(self, name: str, *arguments: object) -> Sequence[Row]:
+    async def _run_counted(self, name: str, *arguments: object) -> tuple[Sequence[Row], float]:
         """Run it if the agent may have more tasks and goes on; its claims wait for one another."""
-        who = (self._claimant.workspace, self._claimant.agent)
-        life = self._claimant.agent_id
+        who = self._claimant
         async with self._database.transaction() as connection:
-            held = await run(connection, "hold_agent", *who)
-            self.is_full = bool(held) and (await run(connection, "read_room", *who, life))[0]["room"] <= 0
+            rows = await run(connection, "hold_agent", who.workspace, who.agent, who.agent_id)
+            sent_at = time.monotonic()
+            self.is_full = rows[0]["room"] is not None and rows[0]["room"] <= 0
             if self._is_closed or self.is_full:
-                return ()
-            return await run(connection, name, *arguments)
+                return (), sent_at
+            return await run(connection, name, *arguments), sent_at
 
     async def _settle(self, sent_at: float, read: str, *arguments: object) -> Sequence[Row]:
         """Return what a claim without an answer has claimed; give up after half the lease."""

@@ -372,7 +372,7 @@ async def test_a_heartbeat_does_not_wait_for_an_agent_that_is_held(client: Clien
     await client.agents.terminate("held", reason="enough")
     said = [NamedHeartbeat(name=name, status="blocked") for name in ("held", "free", "unknown")]
     async with shared.transaction() as other:
-        await run(other, "hold_agent", "default", "held")
+        await run(other, "hold_agent", "default", "held", "")
         orders = await asyncio.wait_for(beats.beat_many("default", said), 2)
     assert [(one.name, one.order) for one in orders] == [("held", "drain"), ("free", None)]
     assert [(await client.agents.get(name)).status for name in ("held", "free")] == ["idle", "blocked"]
@@ -381,7 +381,7 @@ async def test_a_heartbeat_does_not_wait_for_an_agent_that_is_held(client: Clien
 async def test_who_holds_an_agent_and_says_nothing_lets_it_go(client: Client, shared: Database) -> None:
     await client.agents.put("coder", pool="worker")
     async with shared.transaction() as other:
-        await run(other, "hold_agent", "default", "coder")
+        await run(other, "hold_agent", "default", "coder", "")
         seconds = await other.fetchval("show idle_in_transaction_session_timeout")
     assert seconds == "5s"
 

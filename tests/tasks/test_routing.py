@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -221,6 +222,22 @@ async def test_an_agent_has_no_more_tasks_than_it_may(client: Client, shared: Da
     await finish(shared, claims[0], Verb.SUCCEED)
     assert len(await polled(shared, who, 1)) == 1
     assert await polled(shared, who, 1) == []
+
+
+async def test_a_claim_that_waited_for_others_has_its_whole_lease(client: Client, shared: Database) -> None:
+    who = await over_http(client, shared, "coder", most=2)
+    (task,) = await made(client)
+    async with shared.transaction() as other:
+        await run(other, "hold_agent", "default", "coder", "")
+        claiming = asyncio.create_task(
+            Claims(shared, who, batch_limit=1).claim_next(1, older_than_seconds=0.0)
+        )
+        await asyncio.sleep(1.0)
+        waited_until = time.monotonic()
+    (claim,) = await claiming
+    (row,) = await fetch(shared, "select lease_until - now() as left from grns.tasks where id = $1", task)
+    assert row["left"].total_seconds() > who.lease_seconds - 0.9
+    assert claim.expires_at >= waited_until + who.lease_seconds
 
 
 async def test_tasks_of_a_worker_with_the_name_count(client: Client, shared: Database) -> None:

@@ -95,7 +95,7 @@ leased as (
 claimed as (
     update grns.tasks t
     set status = 'running', owner_agent_id = $2, lease_id = l.lease_id,
-        lease_until = now() + $7::double precision * interval '1 second',
+        lease_until = statement_timestamp() + $7::double precision * interval '1 second',  -- the transaction may have waited
         attempt = t.attempt + 1,
         -- what has been allowed already counts: a new version of the pool may allow less
         attempt_limit = greatest(t.attempt - t.uncounted_attempts + 1,
@@ -116,7 +116,7 @@ logged as (
         ('{"task_id":"' || c.id || '","attempt":' || c.attempt
             || ',"queued_ms":' || greatest(0, c.queued_seconds * 1000)::bigint || (
             select ',"agent_id":' || to_json($2::text) || ',"lease_until":'
-                || to_json(now() + $7::double precision * interval '1 second') || '}'))::json
+                || to_json(statement_timestamp() + $7::double precision * interval '1 second') || '}'))::json
     from claimed c
 )
 select c.id, c.task_type, c.priority, c.payload::text as payload, c.attempt, c.attempt_limit, c.uncounted_attempts, c.lease_id,

@@ -141,6 +141,27 @@ create function grns.agent_running(agent grns.agents) returns integer language s
     where w.workspace = agent.workspace and w.agent = agent.name
 $$;
 
+-- How many tasks more a life of an agent may have: none if it is told to end.
+create function grns.agent_room(agent grns.agents, life text) returns integer language sql stable as $$
+    select case when grns.life_order(agent, life) is null then agent.max_concurrent_tasks - grns.agent_running(agent) else 0 end
+$$;
+
+-- Locks an agent, so that its claims follow one another, and returns how many tasks more that life of it may have; null: it is not
+-- registered. It is held for a moment only, also if the process that asks dies or is frozen.
+create function grns.hold_agent(workspace text, name text, life text) returns integer language plpgsql as $$
+#variable_conflict use_variable
+declare
+    agent grns.agents;
+begin
+    select g.* into agent from grns.agents g where g.workspace = workspace and g.name = name for no key update;
+    if not found then
+        return null;
+    end if;
+    perform set_config('idle_in_transaction_session_timeout', '5s', true);
+    return grns.agent_room(agent, life);
+end
+$$;
+
 -- The most urgent queued task that an agent may run; null: none waits. Routes of others are stepped over, one look for each.
 create function grns.work_for(agent grns.agents) returns text language sql stable cost 10000 as $$
     with recursive paused as materialized (
