@@ -34,13 +34,13 @@ claimed as (
         -- what has been allowed already counts: a new version of the pool may allow less
         attempt_limit = greatest(t.attempt - t.uncounted_attempts + 1,
             coalesce(t.max_attempts, ($8::integer[])[array_position($7::text[], t.task_type)], 3)),
-        next_attempt_at = null, queued_at = null, started_at = now(), updated_at = now(),
+        next_attempt_at = null, queued_at = null, started_at = statement_timestamp(), updated_at = statement_timestamp(),
         version = t.version + 1, last_message_id = l.event_id
     from locked l
     where t.ctid = l.place  -- no transaction moves a locked row; one that was moved just before is not claimed
     returning t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.payload, t.attempt, t.attempt_limit,
         t.uncounted_attempts, t.lease_id, t.trace_id, t.version, l.event_id,
-        date_part('epoch', now() - l.was_queued_at) as queued_seconds,  -- null: it waited for its retry
+        date_part('epoch', statement_timestamp() - l.was_queued_at) as queued_seconds,  -- null: it waited for its retry
         coalesce(l.causation_id, l.led_here) as causation_id
 ),
 logged as (
