@@ -7,7 +7,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
@@ -179,6 +179,7 @@ class AgentClient(OutcomeMethods):
         checkpoint: Any = None,
         remaining: float | timedelta | None = None,
         stall_timeout: float | timedelta | None = None,
+        log: Sequence[Mapping[str, Any]] | None = None,
     ) -> bool:
         """Renew the lease of a task, and report its progress.
 
@@ -192,6 +193,7 @@ class AgentClient(OutcomeMethods):
             remaining: how long it will still take, in seconds or as a `timedelta`.
             stall_timeout: for how long nothing may be reported from now on. Then the attempt is ended, and
                 the task is queued again, one priority higher.
+            log: up to 100 lines for the log of the task, each with `level`, `message` and `fields`.
 
         Returns:
             Whether the task was cancelled.
@@ -207,6 +209,7 @@ class AgentClient(OutcomeMethods):
             "checkpoint_data": checkpoint,
             "remaining_seconds": seconds_named("remaining", remaining, code="bad_renewal"),
             "stall_seconds": seconds_named("stall_timeout", stall_timeout, code="bad_renewal"),
+            "log": log,
         }
         told = {name: value for name, value in told.items() if value is not None}
         try:

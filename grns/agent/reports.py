@@ -6,16 +6,21 @@ import asyncio
 import logging
 import threading
 from contextlib import suppress
+from json import dumps as encode
+from json import loads
 from typing import TYPE_CHECKING, Any
 
 from grns.errors import GrnsError, LeaseLostError, UnavailableError
 from grns.model.json import Limits, dumps, jsonable
+from grns.model.log_line import NAMES, Line
+from grns.worker.task_logger import LineBudget
 
 if TYPE_CHECKING:
     from grns.agent.task import AgentTask
 
 _PAUSE_SECONDS = 1.0
 _LAST_PAUSES_SECONDS = (0.1, 0.5, 1.0)
+_MOST_LINES, _MOST_LINE_BYTES = 100, 32 * 1024  # of one request
 _VALUES = Limits()
 _log = logging.getLogger("grns.agent")
 
@@ -28,6 +33,8 @@ class AttemptReports:
         self._loop = asyncio.get_running_loop()
         self._noting = threading.Lock()
         self._told: dict[str, Any] = {}
+        self._lines: list[Line] = []
+        self._budget = LineBudget()
         self._sending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
@@ -39,6 +46,17 @@ class AttemptReports:
             dumps(said["checkpoint"], _VALUES)
         with self._noting:
             self._told |= said
+        self._wake()
+
+    def log(self, level: int, message: str, fields: str | None) -> None:
+        """Send a line for the log of the task, unless it is one too many."""
+        with self._noting:
+            line = self._budget.line(level, message, fields, unsent=len(self._lines))
+            if line is not None:
+                self._lines.append(line)
+        self._wake()
+
+    def _wake(self) -> None:
         with suppress(RuntimeError):  # a thread that outlasts its loop
             self._loop.call_soon_threadsafe(self._begin)
 
@@ -48,33 +66,72 @@ class AttemptReports:
         if self._sending is not None:
             await self._sending
         for pause in _LAST_PAUSES_SECONDS:
-            await self._send()
-            if not self._told:
+            while await self._send():
+                pass
+            if not self._has_more:
                 return
             await asyncio.sleep(pause)
+
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._told or self._lines)
 
     def _begin(self) -> None:
         if not self._closing.is_set() and (self._sending is None or self._sending.done()):
             self._sending = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        while self._told and not self._closing.is_set():
-            await self._send()
+        while self._has_more and not self._closing.is_set():
+            while await self._send():
+                pass
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PAUSE_SECONDS):
                     await self._closing.wait()
 
-    async def _send(self) -> None:
+    async def _send(self) -> bool:
+        """Send what is unsent; return whether there are lines that did not fit into the request."""
         with self._noting:
             told, self._told = self._told, {}
-        if not told or self._task.ended == "lost":
-            return
+            lines = [] if "checkpoint" in told else _first_of(self._lines)  # each fits into a request
+            del self._lines[: len(lines)]
+            has_more = bool(self._lines)
+            if self._task.ended == "lost":
+                told, lines, self._lines = {}, [], []
+        if not (told or lines):
+            return False
+        if lines:
+            told["log"] = [_wire(line) for line in lines]
         try:
             await self._task.heartbeat(**told)
         except LeaseLostError:
-            return
+            with self._noting:
+                self._lines.clear()
+            return False
         except UnavailableError:  # a later report may come through
             with self._noting:
+                told.pop("log", None)
                 self._told = told | self._told
+                self._lines[:0] = lines
+            return False
         except GrnsError as error:  # refused, as it would be again
             _log.warning("task %s: a report is refused: %s", self._task.id, error)
+        return has_more
+
+
+def _wire(line: Line) -> dict[str, Any]:
+    said = {} if line.fields is None else loads(line.fields)
+    return {
+        "level": NAMES[line.level], "message": line.message or " ", "fields": said,
+        "number": line.number,
+    }  # fmt: skip
+
+
+def _first_of(lines: list[Line]) -> list[Line]:
+    """Return the first lines that fit into a request, one at least."""
+    found, size = list[Line](), 0
+    for line in lines[:_MOST_LINES]:
+        size += len(encode([line.message, line.fields]))
+        if found and size > _MOST_LINE_BYTES:
+            break
+        found.append(line)
+    return found

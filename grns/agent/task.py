@@ -27,6 +27,7 @@ from grns.errors import (
     UnavailableError,
 )
 from grns.model.json import Limits
+from grns.model.log_line import LEVELS
 from grns.model.outcome import Claim
 from grns.model.report import percent_of, remaining_of, step_of
 from grns.model.retry import asked_seconds
@@ -36,6 +37,7 @@ from grns.worker.output import AttemptOutput
 from grns.worker.person_methods import PersonMethods
 from grns.worker.step import Suspended
 from grns.worker.steps import AttemptSteps
+from grns.worker.task_logger import TaskLogger
 
 if TYPE_CHECKING:
     from grns.agent.client import AgentClient
@@ -43,6 +45,16 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
 _LAST_SECONDS = 10.0
 _log = logging.getLogger("grns.agent")
+
+
+class _NoLogger:
+    """HTTP workers have no log of grns: their lines are kept with the task alone."""
+
+    def bind(self, **_fields: Any) -> _NoLogger:
+        return self
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_arguments, **_fields: None
 
 
 class AgentTask(MailMethods, PersonMethods):
@@ -128,6 +140,18 @@ class AgentTask(MailMethods, PersonMethods):
     def checkpoint(self, data: Any) -> None:
         """Keep JSON for the next attempt, within a second, as a handler's `ctx.checkpoint`."""
         self._reports.report(checkpoint=data)
+
+    @property
+    def log(self) -> TaskLogger:
+        """Logger whose lines are kept in the log of the task within a second, as a handler's `ctx.log`.
+
+        Example:
+            task.log.info("read", page=7)
+        """
+        return TaskLogger(_NoLogger(), self._note_line, LEVELS["DEBUG"])
+
+    def _note_line(self, level: int, message: str, fields: str | None) -> None:
+        self._reports.log(level, message, fields)
 
     def stream(self, chunk: Any, *, kind: str | None = None) -> None:
         """Stream text or a JSON value to those who watch the task, as a handler's `ctx.stream`."""

@@ -36,6 +36,7 @@ from grns.api import (
     step,
     submit,
     task,
+    task_log,
     task_type,
     webhook,
     worker_step,
@@ -55,6 +56,7 @@ from grns.telemetry.service_signals import RequestFailed
 _NOUNS = (
     submit,
     task,
+    task_log,
     task_type,
     step,
     queue,

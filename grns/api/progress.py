@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -17,17 +18,28 @@ from grns.errors import NotFoundError
 from grns.model.claim_token import ClaimToken
 from grns.model.failure import clean
 from grns.model.json import dumps
+from grns.model.log_line import LEVELS, LONGEST_MESSAGE, Level, Line
 from grns.model.report import LONGEST_STEP
 from grns.worker.progress import LEAST_STALL_SECONDS, Report
+from grns.worker.task_logger import fields_of, message_of
 
 routes = router("queue")
+
+
+class LoggedLine(BaseModel):
+    """A line for the log of the task. With a `number`, which grows within the attempt, it is kept once."""
+
+    level: Level = "INFO"
+    message: Annotated[str, Field(min_length=1, max_length=LONGEST_MESSAGE)]
+    fields: dict[str, Any] | None = None
+    number: Annotated[int, Field(ge=1, le=2**62, strict=True)] | None = None
 
 
 class RenewRequest(TokenRequest):
     """Renew the lease, and report progress if there is any.
 
     `checkpoint_data` is any JSON value but null: the next attempt gets it. With `stall_seconds`, the attempt
-    is ended if it reports nothing for so long.
+    is ended if it reports nothing for so long. `log` are lines for the log of the task.
     """
 
     progress_percent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False, strict=True)] | None = None
@@ -35,6 +47,7 @@ class RenewRequest(TokenRequest):
     checkpoint_data: Any = None
     remaining_seconds: Seconds | None = None
     stall_seconds: Annotated[Seconds, Field(ge=LEAST_STALL_SECONDS)] | None = None
+    log: Annotated[list[LoggedLine], Field(max_length=100)] | None = None
 
 
 class RenewResponse(BaseModel):
@@ -88,6 +101,7 @@ async def _renewed(request_context: RequestContext, said: RenewRequest, shown: C
         else dumps(said.checkpoint_data, request_context.context.result_limits),
         said.remaining_seconds,
         said.stall_seconds,
+        _lines(said.log),
     )
     renewal = await request_context.context.agent_writes.renew(
         request_context.writing_attempt, shown, report=report if is_report else None
@@ -100,3 +114,16 @@ async def _renewed(request_context: RequestContext, said: RenewRequest, shown: C
             "order": renewal.order,
         }
     )
+
+
+def _lines(said: list[LoggedLine] | None) -> tuple[Line, ...] | None:
+    if not said:
+        return None
+    first, now = time.time_ns() // 1000, time.monotonic()
+    return tuple(
+        Line(
+            first + place if line.number is None else line.number, now, LEVELS[line.level],
+            message_of(line.message), fields_of(line.fields or {}),
+        )
+        for place, line in enumerate(said)
+    )  # fmt: skip

@@ -8,6 +8,7 @@ import secrets
 from grns.bootstrap import heartbeat, tools
 from grns.bootstrap.app import VERSION, App
 from grns.dead_letters.queue import DeadLetterQueue
+from grns.model.log_line import LEVELS
 from grns.model.outcome import Claim
 from grns.nats import JetStream
 from grns.postgres.database import Database
@@ -64,7 +65,9 @@ class _WorkerFactory:
         self.claims = Claims(database, self.claimant, batch_limit=settings.claim_batch, keeping=self.leases)
         self.result_limits = settings.result_limits
         self.steps = StepStore(database, batch_limit=settings.claim_batch)
-        self.progress = ProgressStore(database, batch_limit=settings.claim_batch)
+        self.progress = ProgressStore(
+            database, batch_limit=settings.claim_batch, least_level=LEVELS[settings.task_log_level.upper()]
+        )
         self.output = OutputPublisher(transport, workspace=settings.workspace, emit=self.emit)
         self.client = tools.client(app, database, transport, handlers_database, actor=self.claimant.agent_id)
         self.handlers = HandlerRunner(

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -94,8 +95,11 @@ class HttpAttempts:
 
         try:
             renewal = await persist(open_database, ask)
-            if report is not None:
-                is_overdue = await self._record(open_database, token, report)
+            if report is not None and report.lines:  # at once: an attempt has a limited number of them
+                logged = Report(lines=report.lines)
+                await persist(open_database, partial(_recorded, token=token, report=logged))
+            if report is not None and report.is_progress:
+                is_overdue = await self._record(open_database, token, replace(report, lines=None))
                 renewal = Renewal(renewal.is_cancel_requested, is_overdue)
         except LeaseLostError:
             self._note_loss(token, "refused")
@@ -112,20 +116,13 @@ class HttpAttempts:
             self._turns.popitem(last=False)
         turn.unsaved = merged(turn.unsaved, report)
 
-        async def ask(database: Database | Session) -> Recorded:
-            (recorded,) = await record(database, [(token.claim(), unsaved)])
-            if recorded.verdict == "lost":
-                raise _lost(token)
-            if recorded.verdict == "locked":
-                raise ContendedError(f"task {token.task_id} is locked by another transaction")
-            return recorded
-
         async with turn.writing:
             if turn.unsaved != Report():  # else another request has written this report, too
                 await asyncio.sleep(turn.written_at + _REPORT_SECONDS - time.monotonic())
                 unsaved, turn.unsaved = turn.unsaved, Report()
+                write = partial(_recorded, token=token, report=unsaved)
                 try:
-                    turn.is_overdue = (await persist(open_database, ask)).is_overdue
+                    turn.is_overdue = (await persist(open_database, write)).is_overdue
                 except BaseException:
                     turn.unsaved = merged(unsaved, turn.unsaved)
                     raise
@@ -266,3 +263,12 @@ def _lost(token: ClaimToken) -> LeaseLostError:
 def _place(frame: str) -> str:
     found = _FRAME.fullmatch(frame)
     return f"{found[1]}:{found[2]}" if found else normalize(frame)
+
+
+async def _recorded(database: Database | Session, token: ClaimToken, report: Report) -> Recorded:
+    (recorded,) = await record(database, [(token.claim(), report)])
+    if recorded.verdict == "lost":
+        raise _lost(token)
+    if recorded.verdict == "locked":
+        raise ContendedError(f"task {token.task_id} is locked by another transaction")
+    return recorded

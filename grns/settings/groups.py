@@ -204,6 +204,9 @@ class WorkerSettings(LeaseSettings):
     )
     agent: str | None = Field(None, description="name of the agent that this worker is: see `grns agent`")
     claim_batch: int = Field(100, ge=1, le=1000, description="maximum tasks per claim or finish statement")
+    task_log_level: Literal["debug", "info", "warn", "error", "critical"] = Field(
+        "info", description="lowest level of what handlers log that is kept with their tasks"
+    )
     poll_after_seconds: Seconds = Field(
         2.0, description="time without a delivery before a worker polls PostgreSQL"
     )

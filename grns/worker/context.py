@@ -26,6 +26,7 @@ from grns.worker.progress import AttemptProgress, ProgressStore
 from grns.worker.report_methods import ReportMethods
 from grns.worker.step_methods import StepMethods
 from grns.worker.steps import AttemptSteps
+from grns.worker.task_logger import TaskLogger
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -272,10 +273,15 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
 
     @property
     def log(self) -> Any:
-        """structlog logger that is bound to the task's id, type, attempt and trace."""
-        return structlog.get_logger(
+        """structlog logger that is bound to the task's id, type, attempt and trace.
+
+        Its lines are also kept with the task: `grns task logs`.
+        """
+        logger = structlog.get_logger(
             task_id=self.id, task_type=self.task_type, attempt=self.attempt, trace_id=self.trace_id
         )
+        progress = self._own_progress()
+        return TaskLogger(logger, progress.log, progress.least_level)
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction whose commit also completes the task, in an `async def` handler.

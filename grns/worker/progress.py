@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,10 +12,12 @@ from uuid import UUID
 
 from grns.errors import ContendedError, LeaseLostError, UnavailableError
 from grns.model.json import Limits, dumps, jsonable, loads_stored
+from grns.model.log_line import LEVELS, Line
 from grns.model.outcome import Claim
 from grns.model.report import percent_of, remaining_of, step_of
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
+from grns.worker.task_logger import LineBudget
 
 LEAST_STALL_SECONDS = 5.0  # reports are written once a second
 _SECONDS = 1.0
@@ -26,6 +29,7 @@ class Report:
     """What an attempt reports: a percentage, the name of what it does, a checkpoint as JSON, and times.
 
     None changes nothing. `stall_seconds` is for how long the attempt may report nothing before it is ended.
+    `lines` are what it has logged: they are not progress.
     """
 
     percent: float | None = None
@@ -33,6 +37,12 @@ class Report:
     checkpoint: str | None = None
     remaining_seconds: float | None = None
     stall_seconds: float | None = None
+    lines: tuple[Line, ...] | None = None
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether it says more than what was logged."""
+        return self != Report(lines=self.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,44 @@ class Recorded:
 
 async def record(database: Database | Session, reports: Sequence[tuple[Claim, Report]]) -> list[Recorded]:
     """Write reports of attempts, of each attempt one at most."""
+    answers = [Recorded("recorded", is_overdue=False)] * len(reports)
+    told = [place for place, (_, report) in enumerate(reports) if report.is_progress]
+    logged = [place for place, (_, report) in enumerate(reports) if report.lines]
+    for places, write in ((logged, _record_lines), (told, _record_progress)):
+        if places:
+            for place, answer in zip(
+                places, await write(database, [reports[one] for one in places]), strict=True
+            ):
+                if answers[place].verdict == "recorded":
+                    answers[place] = answer
+    return answers
+
+
+async def _record_lines(
+    database: Database | Session, reports: Sequence[tuple[Claim, Report]]
+) -> list[Recorded]:
+    """Keep what was logged. What is written twice is there once."""
+    now = time.monotonic()
+    lines = [(place, line) for place, (_, report) in enumerate(reports, 1) for line in report.lines or ()]
+    return await database.fetch(
+        Recorded,
+        "record_task_lines",
+        [claim.id for claim, _ in reports],
+        [claim.attempt for claim, _ in reports],
+        [claim.lease_id for claim, _ in reports],
+        [claim.workspace for claim, _ in reports],
+        [place for place, _ in lines],
+        [line.number for _, line in lines],
+        [max(0.0, now - line.at) for _, line in lines],
+        [line.level for _, line in lines],
+        [line.message for _, line in lines],
+        [line.fields for _, line in lines],
+    )
+
+
+async def _record_progress(
+    database: Database | Session, reports: Sequence[tuple[Claim, Report]]
+) -> list[Recorded]:
     return await database.fetch(
         Recorded,
         "record_progress",
@@ -70,6 +118,7 @@ class AttemptProgress:
         self._limits = limits
         self._store = store
         self._unsaved = Report()
+        self._budget = LineBudget()
         self._changing = threading.Lock()
         self._writing = asyncio.Lock()
 
@@ -80,6 +129,22 @@ class AttemptProgress:
     def checkpoint(self, data: Any) -> None:
         """Note a checkpoint. Raises InvalidInputError if it cannot be JSON, or is too large."""
         self._note(Report(checkpoint=dumps(jsonable(data), self._limits)))
+
+    @property
+    def least_level(self) -> int:
+        """The lowest level of what is kept of what the handler logs."""
+        return 0 if self._store is None else self._store.least_level
+
+    def log(self, level: int, message: str, fields: str | None) -> None:
+        """Note a line that was logged."""
+        with self._changing:
+            lines = self._unsaved.lines or ()
+            line = self._budget.line(level, message, fields, unsent=len(lines))
+            if line is None:
+                return
+            self._unsaved = replace(self._unsaved, lines=(*lines, line))
+        if self._store is not None:
+            self._store.note(self)
 
     async def begin(self, stall_seconds: float) -> None:
         """Write for how long the handler may report nothing. Raises UnavailableError, LeaseLostError."""
@@ -116,7 +181,9 @@ class AttemptProgress:
 class ProgressStore:
     """Writes the reports of a worker's attempts, once a second, and reads checkpoints."""
 
-    def __init__(self, database: Database, *, batch_limit: int) -> None:
+    def __init__(self, database: Database, *, batch_limit: int, least_level: int = LEVELS["INFO"]) -> None:
+        self.least_level = least_level
+        """Of what handlers log: the lowest level that is kept with the task."""
         self._database = database
         self._unsaved: dict[UUID, AttemptProgress] = {}
         self._noting = threading.Lock()
@@ -164,4 +231,6 @@ class ProgressStore:
 def merged(older: Report, newer: Report) -> Report:
     """Return two reports as one: what the newer one does not say is as the older one says it."""
     said = {name: getattr(newer, name) for name in Report.__slots__ if getattr(newer, name) is not None}
+    if older.lines and newer.lines:
+        said["lines"] = older.lines + newer.lines
     return replace(older, **said)

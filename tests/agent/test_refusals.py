@@ -17,6 +17,7 @@ import pytest
 import grns
 from grns.agent.http import AgentHttp
 from grns.agent.listener import WakeupListener
+from grns.diagnose.task_log import MOST_LINES, read_task_log
 from grns.errors import InvalidInputError, OutcomeUnknownError
 from grns.model.form import form_of
 from grns.model.form_shape import shape_of
@@ -313,3 +314,25 @@ async def test_many_connections_take_no_more_threads(client: grns.AgentClient) -
         assert threading.active_count() - before <= 110  # a thread, and a timer, for each of fifty
         for one in held:
             one.close()
+
+
+async def test_what_a_handler_over_http_logs_is_in_the_log_of_its_task(
+    client: grns.AgentClient, shared: Database
+) -> None:
+    async def work(task: grns.AgentTask) -> None:
+        log = task.log.bind(shop=7)
+        log.info("begins", text="a\x00b", value=object)
+        for number in range(450):
+            log.info("x" * 5000, number=number, text="é" * 1000)
+        task.checkpoint({"rest": "y" * 200_000})
+        log.error("ends")
+
+    row = await ended(client, shared, work)
+    assert row["status"] == "succeeded"
+    lines = await read_task_log(shared, row["id"], workspace="default", limit=MOST_LINES)
+    logged = [line for line in lines if line.source == "handler"]
+    assert [len(line.message) for line in logged] == [6, *[2000] * 450, 4]
+    assert logged[0].fields == {"shop": 7, "text": "a\\x00b", "value": "<class 'object'>"}
+    assert [(line.fields or {})["number"] for line in logged[1:-1]] == list(range(450))
+    (found,) = (await tasks(shared, [row["id"]], "default")).values()
+    assert found.checkpoint_data is not None

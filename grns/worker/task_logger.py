@@ -1,0 +1,163 @@
+"""The logger of an attempt: its lines are those of the worker, and are kept with the task."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from grns.model.failure import clean, error_message
+from grns.model.json import Limits, dumps, jsonable
+from grns.model.log_line import LEVELS, LONGEST_MESSAGE, MOST_FIELD_BYTES, MOST_OF_ATTEMPT, MOST_UNSENT, Line
+
+_FIELDS = Limits(document_bytes=MOST_FIELD_BYTES)
+_LONGEST_NAME, _LONGEST_REPR = 100, 200
+_LEVELS = {
+    "debug": 10, "info": 20, "msg": 20, "warning": 30, "warn": 30, "error": 40, "err": 40, "exception": 40,
+    "critical": 50, "fatal": 50,
+}  # fmt: skip
+_DERIVE = frozenset({"bind", "unbind", "try_unbind", "new"})
+
+
+class LineBudget:
+    """Numbers the lines of an attempt, and leaves out what is too many. The caller holds a lock."""
+
+    def __init__(self) -> None:
+        self._kept = self._left_out = 0
+
+    def line(self, level: int, message: str, fields: str | None, *, unsent: int) -> Line | None:
+        """Return a line that is to be kept; None if it is one too many."""
+        most = MOST_OF_ATTEMPT if level < LEVELS["WARN"] else 2 * MOST_OF_ATTEMPT
+        if self._kept >= most or unsent >= MOST_UNSENT:
+            self._left_out += 1
+            return None
+        self._kept += 1
+        note = ""
+        if self._left_out:
+            note = f" ({self._left_out} lines before it are left out)"
+            self._left_out = 0
+        if self._kept == MOST_OF_ATTEMPT:
+            note += " (of the lines after it, only those from WARN on are kept)"
+        elif self._kept == 2 * MOST_OF_ATTEMPT:
+            note += " (no line after it is kept)"
+        text = message[: LONGEST_MESSAGE - len(note)] + note
+        return Line(self._kept, time.monotonic(), level, text, fields)
+
+
+class TaskLogger:
+    """`ctx.log`: a structlog logger that is bound to the task. Any thread may use it.
+
+    Its lines from the level `GRNS_TASK_LOG_LEVEL` on are kept with the task, too: `grns task logs`. Whatever
+    is logged, to log it does not fail.
+    """
+
+    def __init__(
+        self,
+        logger: Any,
+        note: Callable[[int, str, str | None], None],
+        least_level: int,
+        fields: dict[str, Any] | None = None,
+    ) -> None:
+        self._logger = logger
+        self._note = note
+        self._least_level = least_level
+        self._fields = fields or {}
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method that logs, or that returns another logger, or whatever else structlog's has."""
+        if name in _DERIVE:
+            return lambda *names, **fields: self._derived(name, names, fields)
+        if name == "log":
+            return self._log
+        level = _LEVELS.get(name.removeprefix("a"))  # structlog's `ainfo` is its `info`, to be awaited
+        found = getattr(self._logger, name)
+        if level is None:
+            return found
+
+        def log(event: Any = None, *arguments: Any, **fields: Any) -> Any:
+            if level >= self._least_level:
+                self._keep(level, name.endswith("exception"), event, arguments, fields)
+            return _written(found, event, arguments, fields)
+
+        return log
+
+    def _derived(self, name: str, names: tuple[str, ...], fields: dict[str, Any]) -> TaskLogger:
+        logger = getattr(self._logger, name)(*names, **fields)
+        kept = {} if name == "new" else {one: self._fields[one] for one in self._fields if one not in names}
+        return TaskLogger(logger, self._note, self._least_level, kept | fields)
+
+    def _log(self, level: int, event: Any = None, *arguments: Any, **fields: Any) -> Any:
+        rounded = min(max(level // 10 * 10, logging.DEBUG), logging.CRITICAL)
+        if rounded >= self._least_level:
+            self._keep(rounded, False, event, arguments, fields)
+        return _written(partial(self._logger.log, rounded), event, arguments, fields)
+
+    def _keep(
+        self, level: int, is_exception: bool, event: Any, arguments: tuple[Any, ...], fields: dict[str, Any]
+    ) -> None:
+        said = {**self._fields, **fields}
+        is_error = said.pop("exc_info", is_exception)
+        said.pop("stack_info", None)
+        error = is_error if isinstance(is_error, BaseException) else sys.exc_info()[1] if is_error else None
+        if error is not None:
+            said["error"] = f"{type(error).__name__}: {error_message(error)}"[:LONGEST_MESSAGE]
+        self._note(level, message_of(event, arguments), fields_of(said))
+
+
+def _written(
+    write: Callable[..., Any], event: Any, arguments: tuple[Any, ...], fields: dict[str, Any]
+) -> Any:
+    """Log a line; one that cannot be written, such as with a bad format, as it is kept."""
+    try:
+        return write(event, *arguments, **fields)
+    except Exception:
+        return write(message_of(event, arguments), fields=fields_of(fields))
+
+
+def message_of(event: Any, arguments: tuple[Any, ...] = ()) -> str:
+    """Return what is logged as it is stored, also if its `str` raises."""
+    try:
+        text = str(event)
+        if arguments:
+            text = _formatted(text, arguments)
+        return clean(text)[:LONGEST_MESSAGE]
+    except Exception as broken:
+        return f"(the message cannot be read: {type(broken).__name__})"
+
+
+def _formatted(text: str, arguments: tuple[Any, ...]) -> str:
+    try:
+        # As structlog: one mapping is for names in the text.
+        return text % (arguments[0] if len(arguments) == 1 and isinstance(arguments[0], dict) else arguments)
+    except (TypeError, ValueError, KeyError):
+        return f"{text} {arguments}"
+
+
+def fields_of(said: dict[str, Any]) -> str | None:
+    """Return fields as a JSON text: what is no JSON as its `repr`, and nothing of what is too large."""
+    if not said:
+        return None
+    fields = {clean(str(name))[:_LONGEST_NAME]: _value(value) for name, value in said.items()}
+    try:
+        return dumps(fields, _FIELDS)
+    except Exception:
+        return dumps({"left_out": f"the fields have more than {MOST_FIELD_BYTES} bytes"})
+
+
+def _value(value: Any) -> Any:
+    try:
+        dumps(found := jsonable(value), _FIELDS)
+        return found
+    except Exception:
+        return _repr(value)
+
+
+def _repr(value: Any) -> str:
+    try:
+        text = value if isinstance(value, str) else repr(value)
+        return clean(text[:_LONGEST_REPR])[:_LONGEST_REPR]
+    except Exception as broken:
+        return f"(its value cannot be read: {type(broken).__name__})"
