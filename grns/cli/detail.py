@@ -41,11 +41,15 @@ def _progress(task: Task) -> str | None:
 
 _FIELDS: Sequence[tuple[str, Cell]] = (
     ("id", "id"),
+    ("title", "title"),
     ("type", "task_type"),
     ("status", "status"),
     ("pool", "agent_type"),
     ("priority", "priority"),
     ("attempts", _count),
+    ("tags", lambda task: " ".join(task.tags) or None),
+    ("created by", "created_by"),
+    ("description", "description"),
     ("workspace", "workspace"),
     ("trace id", "trace_id"),
     ("caused by", "causation_id"),

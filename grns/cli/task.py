@@ -15,6 +15,9 @@ from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option, text
 from grns.cli.question import question
 from grns.cli.session import CliSession, paged, with_session
+from grns.cli.task_edit import AT_EXAMPLE, PRIORITY_HELP, edit
+from grns.cli.task_labels import label_options
+from grns.cli.task_logs import logs
 from grns.cli.task_pause import pause, resume
 from grns.cli.task_steps import reset, signal, steps
 from grns.cli.task_tail import tail
@@ -23,8 +26,7 @@ from grns.client.arguments import WIRE
 from grns.errors import GrnsError, InvalidInputError
 from grns.model.filter import Filter
 from grns.model.json import dumps
-from grns.model.submission import Edit, submission
-from grns.model.submission import edit as checked_edit
+from grns.model.submission import submission
 from grns.model.task import TaskStatus
 from grns.model.text import attempts_of
 from grns.operations.model import Action
@@ -35,9 +37,8 @@ from grns.tasks import search
 from grns.tasks.search import TaskSummary
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
-_BAD, _BAD_EDIT = "bad_submission", "bad_edit"
+_BAD = "bad_submission"
 _JSON_NAMES = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-_PRIORITY_HELP = "0 critical … 3 background."
 
 
 def _attempts(task: TaskSummary) -> str:
@@ -53,6 +54,7 @@ def _done(task: TaskSummary) -> str:
 _COLUMNS = (
     Column("ID", "id"),
     Column("TYPE", "task_type", may_shrink=True),
+    Column("TITLE", lambda task: task.title or "", may_shrink=True, spare=3),
     Column("POOL", "agent_type", may_shrink=True, spare=2),
     Column("PRIO", "priority", spare=4),
     Column("STATUS", "status", is_status=True),
@@ -63,7 +65,6 @@ _COLUMNS = (
     Column("ERROR", "error_class", may_shrink=True),
 )
 _COUNTS = (Column("STATUS", "status", is_status=True), Column("TASKS", "count"))
-_AT_EXAMPLE = "2026-12-24T09:00:00+01:00"
 _IDS = click.argument("ids", metavar="[ID]...", nargs=-1, type=option.TASK_ID)
 
 
@@ -88,7 +89,7 @@ def task() -> None:
     type=option.Whole(0, 3, code=_BAD),
     default=2,
     show_default=True,
-    help=_PRIORITY_HELP,
+    help=PRIORITY_HELP,
 )
 @click.option(
     "--delay",
@@ -103,7 +104,7 @@ def task() -> None:
     "run_at",
     type=option.Moment(is_ago=False),
     metavar="TIME",
-    help=f"Time at which it is queued: {_AT_EXAMPLE}.",
+    help=f"Time at which it is queued: {AT_EXAMPLE}.",
 )
 @click.option(
     "--max-attempts",
@@ -148,6 +149,8 @@ def task() -> None:
 @click.option(
     "--required", type=option.Whole(1, 10_000, code=_BAD), help="How many needs must be met. Defaults to all."
 )
+@label_options(_BAD)
+@click.option("--created-by", metavar="NAME", help="Who asks for it.")
 @click.option("--wait", "is_waiting", is_flag=True, help="Wait until the task ends, and show it.")
 @option.timeout_option
 @output_option
@@ -202,6 +205,7 @@ task.add_command(question)
 task.add_command(wait)
 task.add_command(watch)
 task.add_command(tail)
+task.add_command(logs)
 
 
 @task.command(
@@ -282,67 +286,6 @@ async def events(session: CliSession, out: Output, task_id: str) -> None:
 
 @task.command(
     examples=[
-        "grns task edit TASK_ID --priority 0 --reason urgent",
-        """grns task edit TASK_ID --patch '{"url": "https://example.org"}'""",
-    ]
-)
-@option.task_id
-@click.option("--priority", type=option.Whole(0, 3, code=_BAD_EDIT), help=_PRIORITY_HELP)
-@click.option(
-    "--delay",
-    "delay_seconds",
-    type=option.Duration(code=_BAD_EDIT),
-    metavar="TIME",
-    help="For a waiting task: new delay from now, 30, 5m, 2h, 1d.",
-)
-@click.option(
-    "--at",
-    "run_at",
-    type=option.Moment(is_ago=False),
-    metavar="TIME",
-    help=f"For a waiting task: new time, {_AT_EXAMPLE}.",
-)
-@click.option("--payload", metavar="JSON", help="New payload: a JSON object, @FILE, or - for standard input.")
-@click.option("--patch", metavar="JSON", help="Merge patch of the payload (RFC 7396): JSON, @FILE, or -.")
-@click.option(
-    "--agent",
-    "target_agent",
-    metavar="NAME",
-    type=option.Token("agent", code=_BAD_EDIT),
-    help="Assign it to this agent: no other one may run it.",
-)
-@click.option(
-    "--requires",
-    "required_capabilities",
-    metavar="CAPABILITY",
-    multiple=True,
-    type=option.Token("capability", code=_BAD_EDIT),
-    help="Let only agents run it that can do this, repeatable.",
-)
-@click.option("--any-worker", is_flag=True, help="Let any worker of its pool run it.")
-@option.REASON
-@output_option
-def edit(out: Output, task_id: str, reason: str | None, any_worker: bool, **fields: Any) -> None:
-    """Change a task that is not running. The event log keeps the previous values."""
-    fields["required_capabilities"] = () if any_worker else fields["required_capabilities"] or None
-    for name in ("payload", "patch"):
-        if fields[name] is not None:
-            fields[name] = option.read_json(fields[name])
-    try:
-        change = checked_edit(**fields)
-    except InvalidInputError as error:
-        raise failure.hinted(error, "grns task edit --help") from error
-    _edit(out, change, reason, task_id=task_id)
-
-
-@with_session("write", conflict="grns task show {task_id}")
-async def _edit(session: CliSession, out: Output, change: Edit, reason: str | None, *, task_id: str) -> None:
-    await session.triage.edit(task_id, change, actor=session.actor, reason=reason)
-    await show_task(session, out, task_id)
-
-
-@task.command(
-    examples=[
         "grns task cancel TASK_ID --reason duplicate",
         "grns task cancel --filter 'type:fetch_page age:>1d'",
     ]
@@ -393,6 +336,6 @@ def discard(**given: Any) -> None:
     actions.act(action=Action.DISCARD, **given)
 
 
-for command in (pause, resume):
+for command in (edit, pause, resume):
     task.add_command(command)
 task.add_command(filters)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 from uuid import UUID
 from weakref import WeakSet
 
@@ -28,6 +28,7 @@ from grns.errors import (
     WaitTimeoutError,
 )
 from grns.model.json import Limits
+from grns.model.labels import LabelOptions
 from grns.model.submission import Need, Submission
 from grns.model.task import TERMINAL, Task, TaskStatus
 from grns.model.unique import Unique
@@ -129,6 +130,7 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
         trace_id: str | None = None,
         causation_id: UUID | None = None,
         connection: Any = None,
+        **labels: Unpack[LabelOptions],
     ) -> TaskHandle[ResultT]: ...
     @overload
     async def submit(
@@ -151,6 +153,7 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
         trace_id: str | None = None,
         causation_id: UUID | None = None,
         connection: Any = None,
+        **labels: Unpack[LabelOptions],
     ) -> TaskHandle[Any]: ...
 
     async def submit(
@@ -181,6 +184,7 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
             causation_id: id of the message that caused the task.
             connection: asyncpg connection, or SQLAlchemy `AsyncSession` or `AsyncConnection`. The task
                 becomes part of your transaction and exists if you commit.
+            labels: `title`, `description`, `tags`, `metadata` and `created_by`, for people and filters.
 
         Returns:
             A handle with the id and the trace of the task, and whether this call created it.

@@ -50,7 +50,7 @@ class Triage:
         reason: str | None = None,
         seen_edition: str | None = None,
     ) -> Task:
-        """Change a task that does not run, and return it as it is then.
+        """Change a task, and return it as it is then. Of one that runs, only what is said of it can change.
 
         With `seen_edition` only if the task is still as it was read, else `StaleVersionError`.
         Raises
@@ -59,17 +59,17 @@ class Triage:
         task = await self._task(task_id)
         if seen_edition not in (None, edition(task)):
             raise StaleVersionError(f"task {task_id} cannot be changed: it was changed since it was read")
-        await store.edit_task(
-            self._database,
-            task,
-            priority=wanted.priority,
-            delay_seconds=wanted.delay_seconds,
-            run_at=wanted.run_at,
-            payload=wanted.payload_of(task, self._payload_limits),
-            route=wanted.route,
-            actor=actor,
-            reason=reason,
-        )
+        payload = wanted.payload_of(task, self._payload_limits)
+        async with self._database.transaction() as connection:
+            if wanted.changes_task:
+                await store.edit_task(
+                    connection, task, priority=wanted.priority, delay_seconds=wanted.delay_seconds,
+                    run_at=wanted.run_at, payload=payload, route=wanted.route, actor=actor, reason=reason,
+                )  # fmt: skip
+            if wanted.labels:
+                await store.label_task(
+                    connection, task.id, wanted.labels, workspace=self._workspace, actor=actor, reason=reason
+                )
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return await self._task(task_id)
 

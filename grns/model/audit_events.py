@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from grns.model.envelope import Instant
 from grns.model.field_types import Actor, ErrorClass, Name, Payload, Reason, TaskId
 from grns.model.submission import AgentType, Token
+from grns.model.task import TaskStatus
 
 
 class AuditPayload(Payload):
@@ -19,10 +20,23 @@ class AuditPayload(Payload):
 
 
 class TaskChanged(AuditPayload):
-    """A task that is not running was edited. Its status and version are unchanged."""
+    """A task was edited, or what is said of it. Its status and version are unchanged.
+
+    `before` has the values that are others now.
+    """
 
     task_id: TaskId
-    fields: Annotated[list[Literal["payload", "priority", "next_attempt_at", "route"]], Field(min_length=1)]
+    task_type: str | None = None
+    status: TaskStatus | None = None
+    fields: Annotated[
+        list[
+            Literal[
+                "payload", "priority", "next_attempt_at", "route", "title", "description", "tags", "metadata"
+            ]
+        ],
+        Field(min_length=1),
+    ]  # fmt: skip
+    before: dict[str, Any] | None = None
     priority: Annotated[int, Field(ge=0, le=3)] | None = None
     next_attempt_at: Instant | None = None
     target_agent: str | None = None

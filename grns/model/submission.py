@@ -24,12 +24,15 @@ from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.envelope import Instant, MessageId, TraceId, first_problem
 from grns.model.json import Limits, dumps, merge_patch
+from grns.model.labels import Description, Labels, Metadata, Tags, Title
 from grns.model.task import Task
 from grns.model.unique import Uniqueness
 
 MAX_DELAY_SECONDS = 366 * 24 * 3600.0
 MAX_ATTEMPTS_LIMIT = 1000
 MOST_NEEDS = 10_000
+LABELS = {"title", "description", "tags", "metadata"}
+"""What an edit may change of any task."""
 
 
 def _not_reserved(value: str) -> str:
@@ -149,14 +152,15 @@ class Failures(BaseModel):
         return self.then if isinstance(self.then, tuple) else (self.then,)
 
 
-class Submission(BaseModel):
+class Submission(Labels):
     """The fields of a task to create. `max_attempts` None leaves it to the handler.
 
     `run_at` in the past queues the task at once. A task with `needs` waits for the tasks that it needs, by
     their ids; `required` is how many of them must end as they should, and defaults to all. With `unique`
     it may be merged into a task that waits or runs. `estimated_duration_minutes` is how long an attempt is
     expected to take. Only `target_agent` may run it, or only agents that have all `required_capabilities`;
-    without these, any worker of the pool.
+    without these, any worker of the pool. What people say of it, as its `title` and its `tags`, is in
+    `grns.model.labels`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -261,6 +265,7 @@ class Edit(BaseModel):
     """The changes of a task; None changes nothing. A `patch` is a merge patch (RFC 7396) of the payload.
 
     `target_agent` and `required_capabilities` replace each other; no capabilities: any worker may run it.
+    `title`, `description`, `tags` and `metadata` may change of any task, whatever its status.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -272,6 +277,20 @@ class Edit(BaseModel):
     patch: dict[str, Any] | None = None
     target_agent: Token | None = None
     required_capabilities: Capabilities | None = None
+    title: Title | None = None
+    description: Description | None = None
+    tags: Tags | None = None
+    metadata: Metadata | None = None
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What is to be said of the task, of all that may be: an empty value removes it."""
+        return self.model_dump(include=LABELS, exclude_none=True, mode="json")
+
+    @property
+    def changes_task(self) -> bool:
+        """Whether it changes more than what is said of the task."""
+        return bool(self.model_dump(exclude=LABELS, exclude_none=True))
 
     @property
     def route(self) -> str | None:
@@ -302,8 +321,8 @@ def edit(**fields: Any) -> Edit:
     if checked == Edit():
         raise InvalidInputError(
             "bad_edit",
-            "an edit names a priority, delay_seconds, run_at, a payload, a patch, a target_agent or"
-            " required_capabilities",
+            "an edit names a priority, delay_seconds, run_at, a payload, a patch, a target_agent,"
+            " required_capabilities, a title, a description, tags or metadata",
         )
     return checked
 

@@ -103,6 +103,17 @@ LETTERS = {status: status.value[0] for status in TaskStatus} | {TaskStatus.RETRY
 # The status after each event: replaying the events of a task gives its status.
 STATUS_AFTER: dict[str, TaskStatus] = {row.event: row.target for row in TRANSITIONS}
 
+_BY_LETTER = {letter: status for status, letter in LETTERS.items()}
+
+
+def statuses_of(kind: str, was: str | None) -> tuple[TaskStatus | None, TaskStatus | None]:
+    """Return the statuses of a task before and after an event; None each if it is no transition.
+
+    `was` is the letter in the log; it has none for the first event of a task.
+    """
+    after = STATUS_AFTER.get(kind)
+    return (None if after is None else _BY_LETTER.get(was or "")), after
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -115,6 +126,7 @@ class Task:
     each with its key, as `tenant:acme`. `progress_percent`, `current_step`, `estimated_completion_at` and
     `is_overdue` are of the latest attempt; `checkpoint_data` is the latest one of any attempt. Only
     `target_agent` may run it, or only agents that have all `required_capabilities`; None: any worker.
+    `title`, `description`, `tags`, `metadata` and `created_by` are what people say of it.
     """
 
     id: str
@@ -151,6 +163,11 @@ class Task:
     limits: list[str] | None = None
     target_agent: str | None = None
     required_capabilities: list[str] | None = None
+    title: str | None = None
+    description: str | None = None
+    tags: list[str] = field(default_factory=list)
+    metadata: dict[str, Any] | None = None
+    created_by: str | None = None
     progress_percent: float | None = None
     current_step: str | None = None
     checkpoint_data: Any = None

@@ -10,6 +10,7 @@ from typing import Any
 
 from grns.errors import InvalidInputError
 from grns.model.json import loads_stored
+from grns.model.task import TaskStatus, statuses_of
 from grns.model.timeline import Attempt, AttemptEvent, attempts
 from grns.postgres.database import Database, Row, Session, build
 from grns.postgres.paging import Page, bad_cursor
@@ -25,7 +26,7 @@ _HIGHEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """A row of the event log."""
+    """A row of the event log. The statuses are those of its task before and after it, if it changed them."""
 
     seq: int
     version: int
@@ -39,6 +40,8 @@ class LogEvent:
     actor: str | None
     payload: dict[str, Any]
     created_at: datetime
+    previous_status: TaskStatus | None = None
+    new_status: TaskStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,4 +166,6 @@ async def _read(
 
 
 def _event(row: Row) -> LogEvent:
-    return build(LogEvent, {**row, "payload": loads_stored(row["payload"])})
+    values = {**row, "payload": loads_stored(row["payload"])}
+    values["previous_status"], values["new_status"] = statuses_of(row["kind"], row["was"])
+    return build(LogEvent, values)

@@ -62,6 +62,18 @@ tasks = Table(
     Column("updated_at", _INSTANT),
 )
 
+labels = Table(
+    "labels",
+    metadata,
+    Column("task_id", Text, primary_key=True),
+    Column("workspace", Text),
+    Column("title", Text),
+    Column("tags", ARRAY(Text)),
+    Column("created_by", Text),
+)
+
+tags = Table("tags", metadata, Column("workspace", Text), Column("tag", Text), Column("task_id", Text))
+
 needs = Table("needs", metadata, Column("task_id", Text), Column("needs", Text))
 
 progress = Table(

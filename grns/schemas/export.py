@@ -160,12 +160,12 @@ def _model_schema(model: type[BaseModel]) -> Schema:
 def _refine(schema: Schema) -> None:
     """Add the checks of the model that pydantic leaves out of the schema."""
     schema["description"] = " ".join(schema.get("description", "").split())
-    for name, field in schema["properties"].items():
+    for name, field in schema.get("properties", {}).items():
         for bound in ("ge", "le"):  # of an instant: JSON Schema has no such bounds
             field.pop(bound, None)
         if name in ("agent_type", "target_agent_type"):
             field["not"] = {"const": subjects.RESERVED_AGENT_TYPE}
-    if schema["title"] == payloads.Truncated.__name__:  # tells it from a payload
+    if schema.get("title") == payloads.Truncated.__name__:  # tells it from a payload
         schema["required"] = ["truncated", *schema["required"]]
 
 

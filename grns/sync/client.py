@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 from uuid import UUID
 
 from grns.client.arguments import SubmissionReader, known_id
@@ -18,6 +18,7 @@ from grns.client.handle import TaskHandle as AsyncTaskHandle
 from grns.client.workflow import LastTask, left_open
 from grns.errors import ConflictError, OutcomeUnknownError
 from grns.model.actor import check as check_actor
+from grns.model.labels import LabelOptions
 from grns.model.submission import Failures, Need, Submission
 from grns.model.task import Task
 from grns.model.unique import Unique
@@ -108,6 +109,7 @@ class SyncClient(SyncOperatorMethods):
         trace_id: str | None = None,
         causation_id: UUID | None = None,
         connection: Any = None,
+        **labels: Unpack[LabelOptions],
     ) -> SyncTaskHandle[ResultOfT]: ...
     @overload
     def submit(
@@ -130,6 +132,7 @@ class SyncClient(SyncOperatorMethods):
         trace_id: str | None = None,
         causation_id: UUID | None = None,
         connection: Any = None,
+        **labels: Unpack[LabelOptions],
     ) -> SyncTaskHandle[Any]: ...
 
     def submit(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from grns.errors import ConflictError, NotFoundError, StaleVersionError
+from grns.model.json import dumps
 from grns.model.task import Task
-from grns.postgres.database import Database, Session
+from grns.postgres.database import Connection, Database, Session, run
 
 _REFUSALS = {
     "running": "it runs",
@@ -17,7 +19,7 @@ _REFUSALS = {
 
 
 async def edit_task(
-    database: Database | Session,
+    connection: Connection,
     seen: Task,
     *,
     priority: int | None,
@@ -33,9 +35,9 @@ async def edit_task(
     Raises `StaleVersionError` where it is not, `ConflictError` where it cannot be changed, and
     `NotFoundError`.
     """
-    rows = await database.run(
-        "edit_task", seen.id, seen.workspace, seen.version, seen.updated_at, priority, delay_seconds, payload,
-        actor, reason, run_at, route,
+    rows = await run(
+        connection, "edit_task", seen.id, seen.workspace, seen.version, seen.updated_at, priority,
+        delay_seconds, payload, actor, reason, run_at, route,
     )  # fmt: skip
     if not rows:
         raise NotFoundError(f"there is no task {seen.id} in workspace {seen.workspace}")
@@ -44,6 +46,21 @@ async def edit_task(
         raise StaleVersionError(f"task {seen.id} cannot be changed: it was changed since it was read")
     if answer != "changed":
         raise ConflictError(f"task {seen.id} cannot be changed: {_REFUSALS[answer]}")
+
+
+async def label_task(
+    connection: Connection,
+    task_id: str,
+    changes: dict[str, Any],
+    *,
+    workspace: str,
+    actor: str,
+    reason: str | None = None,
+) -> None:
+    """Change labels of a task, whatever its status; an empty value removes one. Raises `NotFoundError`."""
+    rows = await run(connection, "label_task", task_id, dumps(changes), workspace, actor, reason)
+    if not rows[0]["is_there"]:
+        raise NotFoundError(f"there is no task {task_id} in workspace {workspace}")
 
 
 async def discard_tasks(

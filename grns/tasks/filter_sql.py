@@ -6,12 +6,12 @@ import operator
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import ColumnCollection, ColumnElement, and_, exists, func, literal, or_, true
+from sqlalchemy import ColumnCollection, ColumnElement, and_, exists, func, literal, or_, select, true
 
 from grns.model.filter import Filter, Number, Pattern, Term
-from grns.postgres.tables import needs, tasks
+from grns.postgres.tables import labels, needs, tags, tasks
 
 Columns = ColumnCollection[str, Any]
 Condition = ColumnElement[bool]
@@ -29,6 +29,8 @@ _COLUMNS = {
     "priority": "priority",
     "attempt": "attempt",
 }
+# What people say of a task is in tables beside it.
+_BESIDE = {"tag": tags.c.tag, "title": labels.c.title, "creator": labels.c.created_by}
 _SIGNS: dict[str, Callable[[Any, Any], Condition]] = {
     "": operator.eq,
     ">": operator.gt,
@@ -72,7 +74,20 @@ def _alike(term: Term, of: Columns) -> list[Condition]:
     if term.name == "needs":
         needed = [needs.c.needs == pattern.pieces[0] for pattern in term.patterns]
         return [exists().where(or_(*needed), needs.c.task_id == of.id).correlate(of.id.table)]
+    if term.name in _BESIDE:
+        text = _BESIDE[term.name]
+        found = select(text).where(
+            text.table.c.task_id == of.id,
+            _workspace(text, of),
+            or_(*(_fits(pattern, text) for pattern in term.patterns)),
+        )
+        # With an offset, Postgres looks each task up, and does not read all labels first.
+        return [found.offset(0).correlate(of.id.table).exists()]
     return [_fits(pattern, text) for pattern in term.patterns for text in _texts(term, of)]
+
+
+def _workspace(text: Any, of: Columns) -> Condition:
+    return cast("Condition", text.table.c.workspace == of.workspace)
 
 
 def _texts(term: Term, of: Columns) -> list[ColumnElement[Any]]:

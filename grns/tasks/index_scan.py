@@ -24,12 +24,12 @@ from grns.model.filter import Filter, Pattern
 from grns.model.subjects import PRIORITIES
 from grns.model.task import TERMINAL, TaskStatus
 from grns.postgres.paging import bad_cursor, instant
-from grns.postgres.tables import needs, tasks
+from grns.postgres.tables import labels, needs, tags, tasks
 from grns.tasks.filter_sql import Columns, Condition
 
 EVERY_STATE = frozenset(TaskStatus)
 LATEST, RUNNING, QUEUED, DUE, ENDED = "latest", "running", "queued", "due", "ended"
-MEMBERS = "members"
+MEMBERS, LABELLED = "members", "labelled"
 
 _DUE_STATES = {TaskStatus.WAITING, TaskStatus.RETRY_WAIT}
 AFTER_ALL = "~"  # no id has it
@@ -57,7 +57,8 @@ class IndexScan:
     Each branch is one range of the index in that order; the rows of all branches are merged. If `is_short`,
     the index has another order: its rows are few, so all are read and sorted. If `is_shared`, it has the rows
     of all workspaces. A `fixed` column has one value and orders nothing; outside of its branch the planner
-    does not know that, and would read all rows to sort by it.
+    does not know that, and would read all rows to sort by it. The index is of another table if the scan is
+    `through` its column of task ids, in which it has its order.
     """
 
     name: str
@@ -67,6 +68,7 @@ class IndexScan:
     is_short: bool = False
     is_shared: bool = False
     fixed: frozenset[str] = frozenset()
+    through: Column[Any] | None = None
 
     def rows(self, after: Key, most: int) -> Subquery:
         """Return `most` rows after a key, or the first ones without a key; `place` numbers them from 1."""
@@ -105,6 +107,10 @@ class IndexScan:
 
     def _branch(self, branch: Iterable[Condition], after: Key, most: int) -> Select[Any]:
         found = select(*_COLUMNS).where(*branch)
+        if self.through is not None:
+            found = found.join_from(self.through.table, tasks, tasks.c.id == self.through)
+            if after:  # the planner knows equal columns of a join, but not what else it knows of one of them
+                found = found.where(self.through < after[0])
         if self.is_short:
             # The offset is a fence: without it, the planner may search all tasks, which are in order.
             found = select(found.offset(0).subquery("few"))
@@ -143,6 +149,8 @@ def plans(task_filter: Filter, states: frozenset[TaskStatus], workspace: str) ->
     if workflows := task_filter.texts("workflow"):
         return [(_of_workflows(workflows),)]
     by_state = _by_state(task_filter, states, workspace)
+    if labelled := _labelled(task_filter, workspace):
+        return [(labelled,), by_state]
     latest = replace(_by_id(()), is_shared=True)
     return [(latest,), by_state] if states == EVERY_STATE else [by_state]
 
@@ -156,6 +164,17 @@ def _of_workflows(workflows: Sequence[str]) -> IndexScan:
     # As one array, which the planner cannot turn into a join with all tasks.
     members = select(needs.c.needs).where(needs.c.task_id.in_(workflows)).scalar_subquery()
     return IndexScan(MEMBERS, (tasks.c.id,), ((tasks.c.id == func.any(func.array(members)),),))
+
+
+def _labelled(task_filter: Filter, workspace: str) -> IndexScan | None:
+    """Return the scan of the tasks that have one tag, or one creator, latest first."""
+    for name, text in (("tag", tags.c.tag), ("creator", labels.c.created_by)):
+        values = task_filter.texts(name)
+        if values is not None and len(values) == 1:
+            of = text.table.c
+            found = (of.workspace == workspace, text == values[0])
+            return IndexScan(LABELLED, (tasks.c.id,), (found,), is_descending=True, through=of.task_id)
+    return None
 
 
 def _named(task_filter: Filter, workspace: str) -> list[tuple[Condition, ...]]:

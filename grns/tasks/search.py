@@ -8,14 +8,15 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
-from sqlalchemy import Label, ScalarSelect, Select, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, Label, ScalarSelect, Select, Text, and_, case, func, or_, select
+from sqlalchemy.dialects.postgresql import array
 
 from grns.model.filter import Filter, Term
 from grns.model.task import REDRIVABLE, TaskStatus
 from grns.postgres import query
 from grns.postgres.database import Database, Row, Session, build
 from grns.postgres.paging import Page, bad_cursor, cursor, parts
-from grns.postgres.tables import progress
+from grns.postgres.tables import labels, progress
 from grns.tasks.filter_sql import Columns, Condition, conditions
 from grns.tasks.index_scan import AFTER_ALL, ENDED, EVERY_STATE, LATEST, IndexScan, Key, plans
 
@@ -68,10 +69,14 @@ class TaskSummary:
     current_step: Annotated[
         str | None, Field(description="What the latest attempt does, as it has reported.")
     ]
+    title: Annotated[str | None, Field(description="What people call it.")]
+    tags: Annotated[list[str], Field(description="Its tags, sorted.")]
+    created_by: Annotated[str | None, Field(description="Who created it, as the submission says.")]
 
 
 # What is not a column as it is.
-_COMPUTED = frozenset({"max_attempts", "error_class", "progress_percent", "current_step"})
+_SAID = ("title", "tags", "created_by")
+_COMPUTED = frozenset({"max_attempts", "error_class", "progress_percent", "current_step", *_SAID})
 _COLUMNS = tuple(field.name for field in fields(TaskSummary) if field.name not in _COMPUTED)
 
 
@@ -172,6 +177,7 @@ def page_statement(scan: IndexScan, search: SearchQuery, after: Key, limit: int)
             case((of.status != TaskStatus.SUCCEEDED, of.last_error["class"].astext)).label("error_class"),
             _reported("percent", of).label("progress_percent"),
             _reported("step", of).label("current_step"),
+            *(_said(name, of).label(name) for name in _SAID),
             is_match.label("is_match"),
             is_last.label("is_last"),
         )
@@ -188,6 +194,12 @@ def _reported(name: str, of: Any) -> ScalarSelect[Any]:
         .where(progress.c.task_id == of.id, progress.c.attempt == of.attempt)
         .scalar_subquery()
     )
+
+
+def _said(name: str, of: Any) -> ColumnElement[Any]:
+    """Return what people say of a task."""
+    found = select(labels.c[name]).where(labels.c.task_id == of.id).scalar_subquery()
+    return func.coalesce(found, array([], type_=Text)) if name == "tags" else found
 
 
 def count_statement(scan: IndexScan, search: SearchQuery) -> Select[Any]:

@@ -142,6 +142,7 @@ def columns(batch: Sequence[Prepared], actor: str | None = None, *, wakes: bool 
         _none_if_unsaid([one.unique and one.unique.text() for one in said]),
         _none_if_unsaid([one.estimated_duration_minutes for one in said]),
         _none_if_unsaid([one.route for one in said]),
+        _none_if_unsaid([one.label_text() for one in said]),
     )
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
 from grns.model.json import Limits, dumps
+from grns.model.labels import Labels
 from grns.model.submission import (
     MOST_NEEDS,
     AgentType,
@@ -48,7 +49,7 @@ class StepNeed(BaseModel):
     name: Name | None = None
 
 
-class WorkflowStep(BaseModel):
+class WorkflowStep(Labels):
     """A task of a workflow. Its `name` defaults to its type; `needs` are names, or objects with an outcome.
 
     With `on`, it is a last task: it runs when all others have ended, if all have succeeded (`success`), one

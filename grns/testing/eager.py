@@ -346,9 +346,8 @@ class EagerClient(Client):
     def _note_progress(self, task_id: str, local: LocalContext) -> None:
         said = local.reported
         checkpoint = local.last_checkpoint if said.checkpoint is None else json.loads(said.checkpoint)
-        self._change(
-            task_id, progress_percent=said.percent, current_step=said.step, checkpoint_data=checkpoint
-        )
+        change = {"progress_percent": said.percent, "current_step": said.step, "checkpoint_data": checkpoint}
+        self._change(task_id, **change)
 
     def _change(self, task_id: str, **changes: Any) -> None:
         self.tasks[task_id] = replace(self.tasks[task_id], updated_at=datetime.now(UTC), **changes)
@@ -394,6 +393,7 @@ def _task(prepared: Prepared) -> Task:
         payload=json.loads(prepared.payload),
         idempotency_key=said.idempotency_key,
         causation_id=said.causation_id,
+        **said.label_values(),
         next_attempt_at=said.run_at
         or (now + timedelta(seconds=said.delay_seconds) if said.delay_seconds else None),
         waits_for="tasks" if said.needs else "time" if said.is_delayed else None,

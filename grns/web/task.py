@@ -25,7 +25,7 @@ _NOTICES = frozenset({"cancelled", "requested", "redriven", "discarded"})
 _EDITABLE = frozenset(TaskStatus) - {TaskStatus.RUNNING, TaskStatus.SUCCEEDED}
 _FAILURES = frozenset({"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"})
 _TIMELINE_WIDTH, _LEAST_WIDTH = 1000.0, 2.0
-_ATTEMPTS, _EVENTS, _STEPS, _MAIL = 50, 200, 100, 20
+_ATTEMPTS, _EVENTS, _STEPS, _MAIL, _LINES = 50, 200, 100, 20, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,11 @@ async def task(request: PageRequest) -> Response:
         "task.html",
         task=found,
         mail=await request.fetch("/mail", about=found["id"], limit=_MAIL),
+        lines=[
+            line
+            for line in (await request.fetch(f"{path}/logs", limit=_LINES))["items"]
+            if line["source"] == "handler"
+        ],
         steps=steps["items"],
         has_more_steps=steps["next_cursor"] is not None,
         explanation=None if request.is_refresh else await request.fetch(f"{path}/explain"),
@@ -79,6 +84,7 @@ async def task(request: PageRequest) -> Response:
         can_edit=status in _EDITABLE,
         has_ended=status in TERMINAL,
         trace=term("trace", found["trace_id"]),
+        creator=term("creator", found["created_by"] or ""),
     )
 
 
@@ -119,6 +125,10 @@ def _changes(request: PageRequest) -> dict[str, Any]:
         changes["delay_seconds"] = duration.parse(delay)
         if changes["delay_seconds"] is None:
             raise InvalidInputError("bad_form", "delay: write 30, 5m, 2h or 1d")
+    for name in ("title", "description", "tags"):
+        if form.text(f"{name}_seen") is not None and form.text(name) != form.text(f"{name}_seen"):
+            said = form.text(name) or ""
+            changes[name] = said.split() if name == "tags" else said
     if form.text("payload") is not None and form.text("payload") != form.text("payload_seen"):
         changes["payload"] = form.json("payload", request.context.api_context.payload_limits)
     return changes

@@ -62,6 +62,7 @@ class DeliveryEvent:
     causation_id: str | None
     emitted_at: datetime
     payload: str
+    was: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,12 @@ def _claimed(claim_id: UUID, row: Row) -> ClaimedDelivery:
     event = None
     if row["payload"] is not None:
         event = DeliveryEvent(
-            row["version"], row["trace_id"], row["causation_id"], row["emitted_at"], row["payload"]
+            row["version"],
+            row["trace_id"],
+            row["causation_id"],
+            row["emitted_at"],
+            row["payload"],
+            row["was"],
         )
     return ClaimedDelivery(
         claim_id, row["webhook_id"], row["seq"], row["workspace"], row["message_id"], row["kind"],

@@ -11,6 +11,7 @@ from grns.errors import InvalidInputError
 from grns.model import events as payloads
 from grns.model.envelope import assemble
 from grns.model.retry import JITTER
+from grns.model.task import statuses_of
 
 MOST_KINDS = 20
 LONGEST_DESCRIPTION = 1000
@@ -33,12 +34,16 @@ def make_id(milliseconds: int) -> str:
     return f"wh-{milliseconds & (2**48 - 1):012x}{secrets.token_hex(4)}"
 
 
-def document(*, workspace: str, version: int, **envelope: Any) -> bytes:
-    """Return the body of a request: the envelope of an event, with workspace and task version.
+def document(*, workspace: str, version: int, was: str | None, **envelope: Any) -> bytes:
+    """Return the body of a request: the envelope of an event, with workspace, task version and statuses.
 
-    On NATS these two are headers; headers of a webhook request are not signed.
+    On NATS the first two are headers; headers of a webhook request are not signed.
     """
-    return assemble(**envelope)[:-1] + f',"workspace":"{workspace}","version":{version}}}'.encode()
+    said = f',"workspace":"{workspace}","version":{version}'
+    statuses = statuses_of(envelope["kind"], was)
+    for name, status in zip(("previous_status", "new_status"), statuses, strict=True):
+        said += "" if status is None else f',"{name}":"{status}"'
+    return assemble(**envelope)[:-1] + f"{said}}}".encode()
 
 
 def check_kinds(kinds: Sequence[str]) -> list[str]:

@@ -249,6 +249,7 @@ def _document(claimed: ClaimedDelivery, event: DeliveryEvent) -> bytes:
     return webhook.document(
         workspace=claimed.workspace,
         version=event.version,
+        was=event.was,
         message_id=claimed.message_id,
         trace_id=event.trace_id,
         causation_id=event.causation_id,

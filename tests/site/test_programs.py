@@ -230,6 +230,21 @@ async def test_progress(fleet: Fleet, database: Database, in_environment: None, 
     assert task.checkpoint_data == {"page": 5, "words": 1500}
 
 
+async def test_labels_and_logs(fleet: Fleet, in_environment: None, tmp_path: Path) -> None:
+    (labelled,) = written("labels.md", tmp_path)
+    assert await program(labelled) == "The front page ['relaunch', 'site:main'] {'ticket': 4711}\n"
+    written("logs.md", tmp_path)
+    fleet.start("worker", "start", "import_orders:pool", PYTHONPATH=str(tmp_path))
+    async with grns.connect() as client:
+        handle = await client.submit("import_orders", {"shop": "x"}, pool="importer")
+        assert await handle.result(timeout=LIMIT_SECONDS) == 17
+    shown = subprocess.run(  # noqa: ASYNC221 - it is short
+        [sys.executable, "-m", "grns", "task", "logs", handle.id], capture_output=True, text=True, check=True
+    ).stdout
+    assert "begins shop=" in shown
+    assert "orders without an address" in shown
+
+
 async def test_output(fleet: Fleet, in_environment: None, tmp_path: Path) -> None:
     _, read = written("output.md", tmp_path)
     fleet.start("server")

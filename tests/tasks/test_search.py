@@ -88,7 +88,9 @@ async def test_a_row_is_told_with_what_a_list_shows(shared: Database) -> None:
     assert row.error_class == stored["last_error"]["class"]
     assert row.max_attempts == stored["attempt_limit"]
     assert (row.progress_percent, row.current_step) == (None, None)
-    computed = ("error_class", "max_attempts", "progress_percent", "current_step")
+    assert (row.title, row.tags, row.created_by) == (None, [], None)
+    labels = ("title", "tags", "created_by")
+    computed = ("error_class", "max_attempts", "progress_percent", "current_step", *labels)
     shown = {name: value for name, value in asdict(row).items() if name not in computed}
     assert shown == {name: stored[name] for name in shown}
 

@@ -43,6 +43,24 @@ questions as (
 progress as (
     delete from grns.progress p where p.task_id = any(array(select g.id from gone g))
 ),
+lines as (
+    delete from grns.task_lines l where l.task_id = any(array(select g.id from gone g))
+),
+labels as (
+    delete from grns.labels l where l.task_id = any(array(select g.id from gone g)) returning l.task_id, l.workspace, l.tags
+),
+tags as (
+    delete from grns.tags t
+    where t.ctid = any(array(
+        select s.ctid
+        from labels l
+        cross join lateral (  -- the offset has it looked up for each
+            select g.ctid from grns.tags g
+            where g.workspace = l.workspace and g.tag = any(l.tags) and g.task_id = l.task_id
+            offset 0
+        ) as s
+    ))
+),
 signals as (
     delete from grns.signals s where s.task_id = any(array(select g.id from gone g))
 ),

@@ -34,7 +34,7 @@ select c.webhook_id, c.seq, c.workspace, c.message_id::text as message_id, c.kin
     array(select s.secret from grns.webhook_secrets s
         where s.webhook_id = c.webhook_id and (s.expires_at is null or s.expires_at > now())
         order by s.id desc) as secrets,
-    e.version, e.trace_id, e.causation_id::text as causation_id, e.created_at as emitted_at, e.payload::text as payload,
+    e.version, e.trace_id, e.causation_id::text as causation_id, e.created_at as emitted_at, e.payload::text as payload, e.was::text as was,
     extract(epoch from now())::double precision as now_seconds
 from claimed c
 join grns.webhooks w on w.id = c.webhook_id

@@ -155,13 +155,14 @@ $$;
 -- other tasks, whatever its delay: the caller writes which (see grns.submit_graph). A task that falls under limits waits
 -- until it is admitted. `uniques` are rules as of grns.is_unique: what is merged into another task has a row, which is not
 -- `same` if the rule refuses it. What is `bounded` is refused while its pool is full. `wakes` is for transactions that are not
--- ours to commit: no process of grns can tell the relay of them.
+-- ours to commit: no process of grns can tell the relay of them. `labels` are what is said of each, as of grns.labels_of.
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
     payloads jsonb[], delays double precision[], attempts integer[], keys text[],
     traces text[], causations uuid[], actor text default null, run_ats timestamptz[] default null,
     needy boolean[] default null, wakes boolean default false, uniques jsonb[] default null,
-    bounded boolean default false, estimates double precision[] default null, routes text[] default null
+    bounded boolean default false, estimates double precision[] default null, routes text[] default null,
+    labels jsonb[] default null
 ) returns table (ordinal bigint, task_id text, same boolean, trace_id text) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -279,6 +280,11 @@ begin
         from unnest(ids, workspaces, estimates) as w (id, workspace, minutes)
         where w.minutes is not null and w.id in (select unnest(made));
     end if;
+    if num_nonnulls(variadic labels) > 0 then
+        perform grns.put_labels(array_agg(w.id), array_agg(coalesce(w.workspace, workspaces[1])), array_agg(w.said))
+        from unnest(ids, workspaces, labels) as w (id, workspace, said)
+        where w.said is not null and w.id in (select unnest(made));
+    end if;
     if wakes and made is not null then
         perform grns.wake_relay();
     end if;
@@ -388,7 +394,8 @@ create function grns.submit_task(
     idempotency_key text default null, trace_id text default null, causation_id uuid default null,
     workspace text default 'default', run_at timestamptz default null, uniqueness jsonb default null,
     needs text[] default null, estimated_duration_minutes double precision default null,
-    target_agent text default null, required_capabilities text[] default null
+    target_agent text default null, required_capabilities text[] default null, title text default null,
+    description text default null, tags text[] default null, metadata jsonb default null, created_by text default null
 ) returns text language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -399,6 +406,9 @@ declare
     trace constant text := coalesce(trace_id, nullif(current_setting('grns.trace_id', true), ''));
     cause constant uuid := coalesce(causation_id, nullif(current_setting('grns.causation_id', true), '')::uuid);
     token constant text := '^[A-Za-z0-9_-]{1,64}$';
+    said constant jsonb := case when num_nonnulls(title, description, tags, metadata, created_by) > 0 then grns.labels_of(
+        jsonb_build_object('title', title, 'description', description, 'tags', to_jsonb(tags), 'metadata', metadata,
+            'created_by', created_by)) end;
 begin
     wrong := case
         when (task_type ~ token and agent_type ~ token and workspace ~ token and agent_type <> 'instance') is not true
@@ -427,7 +437,7 @@ begin
     if cardinality(needs) > 0 then
         return (
             select g.task_id
-            from grns.submit_graph(jsonb_build_array(jsonb_build_object('task_type', task_type, 'payload', payload,
+            from grns.submit_graph(jsonb_build_array(coalesce(said, '{}') || jsonb_build_object('task_type', task_type, 'payload', payload,
                 'agent_type', agent_type, 'priority', priority, 'delay_seconds', delay_seconds, 'run_at', run_at,
                 'max_attempts', max_attempts, 'idempotency_key', idempotency_key, 'trace_id', trace, 'causation_id', cause,
                 'estimated_duration_minutes', estimated_duration_minutes,
@@ -445,7 +455,7 @@ begin
         run_ats => array[run_at], wakes => true,
         uniques => case when uniqueness is not null then array[uniqueness] end, bounded => true,
         estimates => case when estimated_duration_minutes is not null then array[estimated_duration_minutes] end,
-        routes => array[grns.route_to(target_agent, required_capabilities)]);
+        routes => array[grns.route_to(target_agent, required_capabilities)], labels => case when said is not null then array[said] end);
     if not found then
         return new_id;
     elsif answer.task_id is null then
