@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
+from datetime import UTC, datetime
 
 import pytest
 
@@ -109,3 +111,25 @@ def test_who_asks_for_patience_gets_it_within_bounds() -> None:
     assert webhook.delay_seconds(1, 0.5, asked_seconds=120.0) == 120.0
     assert webhook.delay_seconds(5, 0.5, asked_seconds=120.0) == pytest.approx(7200.0)
     assert webhook.delay_seconds(1, 0.5, asked_seconds=10.0**9) == 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "was", "statuses"),
+    [
+        ("evt.task.claimed", "q", {"previous_status": "queued", "new_status": "running"}),
+        ("evt.task.dead", "r", {"previous_status": "running", "new_status": "dead"}),
+        ("evt.task.queued", None, {"new_status": "queued"}),
+        ("evt.task.changed", None, {}),
+    ],
+)
+def test_a_request_says_the_statuses_of_a_transition(
+    kind: str, was: str | None, statuses: dict[str, str]
+) -> None:
+    body = webhook.document(
+        workspace="default", version=2, was=was, kind=kind, message_id="00000000-0000-0000-0000-000000000001",
+        trace_id="trace", causation_id=None,
+        emitted_at=datetime(2026, 1, 1, tzinfo=UTC), payload='{"task_id":"gr-1"}',
+    )  # fmt: skip
+    said = json.loads(body)
+    assert {name: said[name] for name in ("previous_status", "new_status") if name in said} == statuses
+    assert (said["workspace"], said["version"]) == ("default", 2)
