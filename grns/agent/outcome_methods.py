@@ -57,6 +57,7 @@ class OutcomeMethods:
         *,
         retry: bool | None = None,
         after: Any = None,
+        backoff: float | None = None,
         error_class: str | None = None,
     ) -> str:
         """End an attempt as failed.
@@ -66,6 +67,7 @@ class OutcomeMethods:
             error: exception or message. `Retry` and `Fail` bring the following arguments with them.
             retry: whether another attempt may run. Defaults to True, except for `Fail`.
             after: delay before the next attempt in seconds, or a `timedelta`. Defaults to the backoff.
+            backoff: the backoff in seconds, unless the task has one. Defaults to `grns.Backoff()`.
             error_class: name under which issues group the failure. Defaults to the exception's class.
 
         Returns:
@@ -88,6 +90,7 @@ class OutcomeMethods:
             },
             "retry": not isinstance(error, Fail) if retry is None else retry,
             "retry_after_seconds": asked_seconds(error.after if isinstance(error, Retry) else after),
+            "backoff_seconds": backoff,
         }
         return await self._end(task, "fail", body)
 

@@ -108,9 +108,9 @@ class PoolRunner:
 
         def judge(error: BaseException) -> dict[str, Any]:
             error_class, _ = judgement.describe(error, handler)
-            after = judgement.backoff_seconds(error, handler, task.counted_attempt)
             return {
-                "retry": not judgement.is_final(error, handler), "after": after, "error_class": error_class,
+                "retry": not judgement.is_final(error, handler), "error_class": error_class,
+                "backoff": judgement.backoff_seconds(handler, task.counted_attempt),
             }  # fmt: skip
 
         task.judge = judge

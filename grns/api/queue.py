@@ -77,11 +77,15 @@ class FailureDetail(Body):
 
 
 class FailRequest(TokenRequest):
-    """Fail the attempt: retry after some seconds or the usual backoff, or not at all."""
+    """Fail the attempt: retry after some seconds or a backoff, or not at all.
+
+    The backoff of the task, if it has one, goes before `backoff_seconds`; `retry_after_seconds` before both.
+    """
 
     error: FailureDetail
     retry: Annotated[bool, Field(strict=True)] = True
     retry_after_seconds: Seconds | None = None
+    backoff_seconds: Seconds | None = None
 
 
 class ReleaseRequest(TokenRequest):
@@ -208,6 +212,7 @@ async def fail_claim(
             frames=body.error.frames,
             is_final=not body.retry,
             after_seconds=body.retry_after_seconds,
+            usual_seconds=body.backoff_seconds,
         )
 
     return await _written(request_context, body, write)

@@ -151,6 +151,12 @@ def task() -> None:
 )
 @label_options(_BAD)
 @click.option("--created-by", metavar="NAME", help="Who asks for it.")
+@click.option(
+    "--backoff",
+    metavar="JSON",
+    type=option.Checked(option.read_json, name="backoff", code=_BAD),
+    help="""Delays between its attempts, instead of the handler's: '{"base_seconds": 60}'.""",
+)
 @click.option("--wait", "is_waiting", is_flag=True, help="Wait until the task ends, and show it.")
 @option.timeout_option
 @output_option

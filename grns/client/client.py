@@ -184,7 +184,8 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
             causation_id: id of the message that caused the task.
             connection: asyncpg connection, or SQLAlchemy `AsyncSession` or `AsyncConnection`. The task
                 becomes part of your transaction and exists if you commit.
-            labels: `title`, `description`, `tags`, `metadata` and `created_by`, for people and filters.
+            labels: `title`, `description`, `tags`, `metadata` and `created_by`, for people and filters; and
+                `backoff`, delays between attempts that go before those of the handler.
 
         Returns:
             A handle with the id and the trace of the task, and whether this call created it.

@@ -164,21 +164,26 @@ class HttpAttempts:
         frames: Sequence[str] = (),
         is_final: bool = False,
         after_seconds: float | None = None,
+        usual_seconds: float | None = None,
     ) -> str:
         """Write that an attempt failed, as of a handler that raised; returns the task's status;
         `LeaseLostError`.
 
-        A final failure is not tried again, any other one after `after_seconds`, or the usual backoff.
+        A final failure is not tried again, any other one after `after_seconds`; or else after the backoff of
+        the task, or `usual_seconds`, or the usual backoff.
         """
         named, told = clean(error_class)[:255], clean(message)[:LONGEST_MESSAGE]
         lines = [frame[:_LONGEST_FRAME] for frame in frames[:_MOST_FRAMES]]
-        backoff = Backoff().delay_seconds(token.claim().counted_attempts, random.random())
+        backoff = after_seconds if after_seconds is not None else usual_seconds
+        if backoff is None:
+            backoff = Backoff().delay_seconds(token.claim().counted_attempts, random.random())
         outcome = failed(
             token.task_type,
             named,
             told,
             is_final=is_final,
-            backoff_seconds=backoff if after_seconds is None else min(after_seconds, MAX_BACKOFF_SECONDS),
+            backoff_seconds=min(backoff, MAX_BACKOFF_SECONDS),
+            is_usual=after_seconds is None,
             lines=lines,
             places=[_place(line) for line in lines],
         )

@@ -49,6 +49,7 @@ def failed(
     *,
     is_final: bool,
     backoff_seconds: float,
+    is_usual: bool = False,
     lines: Sequence[str] = (),
     places: Sequence[str] = (),
     traceback: str = "",
@@ -56,6 +57,7 @@ def failed(
     """Return the outcome of an attempt that failed; a final one is not tried again.
 
     Args:
+        is_usual: Whether a backoff that the task has goes before `backoff_seconds`.
         lines: Frames for a person to read, innermost first.
         places: Frames that identify the failure, innermost first.
         traceback: Text of `traceback_text`: stored with the task, left out of its events.
@@ -73,6 +75,7 @@ def failed(
         error_class=error_class,
         fingerprint=fingerprint(task_type, error_class, message, [clean(place) for place in places]),
         backoff_seconds=backoff_seconds,
+        is_usual=is_usual and not is_final,
     )
 
 

@@ -39,7 +39,10 @@ class Suspension:
 
 @dataclass(slots=True)  # created for each task: frozen ones take five times as long
 class Outcome:
-    """How an attempt ended. `result` and `error` are JSON text; retries and snoozes have a backoff."""
+    """How an attempt ended. `result` and `error` are JSON text; retries and snoozes have a backoff.
+
+    `is_usual`: nobody has asked for that backoff, so one that the task has goes before it.
+    """
 
     verb: Verb
     result: str | None = None
@@ -47,6 +50,7 @@ class Outcome:
     error_class: str | None = None
     fingerprint: str | None = None
     backoff_seconds: float = 0.0
+    is_usual: bool = False
     suspension: Suspension | None = None
 
 

@@ -126,7 +126,8 @@ class Task:
     each with its key, as `tenant:acme`. `progress_percent`, `current_step`, `estimated_completion_at` and
     `is_overdue` are of the latest attempt; `checkpoint_data` is the latest one of any attempt. Only
     `target_agent` may run it, or only agents that have all `required_capabilities`; None: any worker.
-    `title`, `description`, `tags`, `metadata` and `created_by` are what people say of it.
+    `title`, `description`, `tags`, `metadata` and `created_by` are what people say of it. `backoff` has
+    delays between its attempts that go before those of its handler.
     """
 
     id: str
@@ -167,6 +168,7 @@ class Task:
     description: str | None = None
     tags: list[str] = field(default_factory=list)
     metadata: dict[str, Any] | None = None
+    backoff: dict[str, Any] | None = None
     created_by: str | None = None
     progress_percent: float | None = None
     current_step: str | None = None

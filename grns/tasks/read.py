@@ -26,7 +26,7 @@ async def statuses(database: Database | Session, ids: Sequence[str], workspace: 
 def task(row: Row | Mapping[str, Any]) -> Task:
     """Return one row as a task."""
     values: dict[str, Any] = dict(row)
-    for name in ("payload", "result", "last_error", "checkpoint_data", "metadata"):
+    for name in ("payload", "result", "last_error", "checkpoint_data", "metadata", "backoff"):
         values[name] = loads_stored(values[name])
     values["status"] = TaskStatus(values["status"])
     return Task(**values)

@@ -154,6 +154,9 @@ def _columns(finishes: Sequence[Finish]) -> tuple[Sequence[object], ...]:
         [finish.outcome.backoff_seconds for finish in finishes],
         [finish.claim.causation_id for finish in finishes],
         [finish.claim.workspace for finish in finishes],
+        [finish.outcome.is_usual for finish in finishes]
+        if any(one.outcome.is_usual for one in finishes)
+        else [],
     )
 
 

@@ -34,6 +34,7 @@ from grns.worker.handler import Handler
 from grns.worker.hooks import AttemptEnd
 from grns.worker.judgement import (
     alone,
+    asked_backoff,
     backoff_seconds,
     describe,
     is_final,
@@ -252,6 +253,7 @@ class HandlerRunner:
             return Outcome(Verb.SNOOZE, backoff_seconds=seconds)
         error_class, message = describe(error, handler)
         traceback = "" if is_on_purpose(error) else redacted(traceback_text(error))
+        asked = asked_backoff(error)
         is_asked_for = isinstance(error, Retry) and claim.counted_attempts < claim.attempt_limit
         self._emit(
             (RetryRequested if is_asked_for else AttemptFailed)(
@@ -265,7 +267,8 @@ class HandlerRunner:
             error_class,
             message,
             is_final=is_final(error, handler),
-            backoff_seconds=backoff_seconds(error, handler, claim.counted_attempts),
+            backoff_seconds=backoff_seconds(handler, claim.counted_attempts) if asked is None else asked,
+            is_usual=asked is None,
             lines=frames.lines(),
             places=frames.places(),
             traceback=traceback,

@@ -92,10 +92,13 @@ def is_on_purpose(error: BaseException) -> bool:
     return isinstance(error, (Retry, Fail)) and error.__cause__ is None and error.__context__ is None
 
 
-def backoff_seconds(error: BaseException, handler: AnyHandler, attempts: int) -> float:
-    """Return the delay of the next attempt, after so many that count."""
-    if isinstance(error, Retry) and (after := asked_seconds(error.after)) is not None:
-        return after
+def asked_backoff(error: BaseException) -> float | None:
+    """Return the delay that a handler has asked for."""
+    return asked_seconds(error.after) if isinstance(error, Retry) else None
+
+
+def backoff_seconds(handler: AnyHandler, attempts: int) -> float:
+    """Return the usual delay of the next attempt, after so many that count."""
     try:
         return handler.backoff.delay_seconds(attempts, random.random())
     except Exception:  # a user's own function; a broken one must not keep the task from its retry

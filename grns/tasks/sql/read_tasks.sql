@@ -8,7 +8,7 @@ select t.id, t.workspace, t.task_type, t.agent_type, t.priority, t.status, t.att
     t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,
     t.discarded_at, t.discarded_by, t.operation_id, t.waits_for, t.limits,
     grns.agent_of(t.route) as target_agent, grns.capabilities_of(t.route) as required_capabilities,
-    l.title, l.description, coalesce(l.tags, '{}') as tags, l.metadata::text as metadata, l.created_by,
+    l.title, l.description, coalesce(l.tags, '{}') as tags, l.metadata::text as metadata, l.created_by, l.backoff::text as backoff,
     r.percent as progress_percent, r.step as current_step, p.checkpoint::text as checkpoint_data,
     case t.status when 'running' then coalesce(r.completes_at, t.started_at + p.minutes * interval '1 minute')
         end as estimated_completion_at,

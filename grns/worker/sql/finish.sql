@@ -2,7 +2,7 @@
 -- with the task's new status, `lost`, or `locked` where another transaction has the row locked now.
 -- $1 ids, $2 attempts, $3 lease_ids, $4 event ids, $5 verbs (succeed, fail, retry, snooze, cancel), $6 results,
 -- $7 errors (may have a `traceback`: it is stored apart, and events are without it), $8 error classes,
--- $9 fingerprints, $10 backoffs in seconds, $11 causation_ids, $12 workspaces
+-- $9 fingerprints, $10 backoffs in seconds, $11 causation_ids, $12 workspaces, $13 whether a task's own backoff goes before that
 -- JSON is sent as text: the connection may be a handler's, who has taught it to encode values.
 -- A snoozed attempt does not count, however many there were; nor does one that has recorded a step and is retried.
 -- A result of up to 4096 bytes is in the event, too, as the text that came; null is left out.
@@ -10,12 +10,13 @@
 with wanted as (
     select w.*
     from unnest($1::text[], $2::integer[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::text[]::jsonb[],
-                $8::text[], $9::text[], $10::double precision[], $11::uuid[], $12::text[])
+                $8::text[], $9::text[], $10::double precision[], $11::uuid[], $12::text[], $13::boolean[])
         as w (id, attempt, lease_id, event_id, verb, result, error, error_class, fingerprint, backoff, causation_id,
-              workspace)
+              workspace, is_usual)
 ),
 locked as (
-    select t.id, t.ctid as place, w.event_id, w.result, w.error, w.error_class, w.fingerprint, w.backoff,
+    select t.id, t.ctid as place, w.event_id, w.result, w.error, w.error_class, w.fingerprint,
+        case when w.is_usual then coalesce(grns.backoff_seconds(t.id, t.attempt - t.uncounted_attempts), w.backoff) else w.backoff end as backoff,
         w.causation_id, t.owner_agent_id as agent_id,
         w.verb = 'snooze' and t.cancel_requested_at is null as is_snoozed, s.is_spared,
         case

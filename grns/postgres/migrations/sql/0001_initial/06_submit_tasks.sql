@@ -395,7 +395,8 @@ create function grns.submit_task(
     workspace text default 'default', run_at timestamptz default null, uniqueness jsonb default null,
     needs text[] default null, estimated_duration_minutes double precision default null,
     target_agent text default null, required_capabilities text[] default null, title text default null,
-    description text default null, tags text[] default null, metadata jsonb default null, created_by text default null
+    description text default null, tags text[] default null, metadata jsonb default null, created_by text default null,
+    backoff jsonb default null
 ) returns text language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -406,9 +407,9 @@ declare
     trace constant text := coalesce(trace_id, nullif(current_setting('grns.trace_id', true), ''));
     cause constant uuid := coalesce(causation_id, nullif(current_setting('grns.causation_id', true), '')::uuid);
     token constant text := '^[A-Za-z0-9_-]{1,64}$';
-    said constant jsonb := case when num_nonnulls(title, description, tags, metadata, created_by) > 0 then grns.labels_of(
+    said constant jsonb := case when num_nonnulls(title, description, tags, metadata, created_by, backoff) > 0 then grns.labels_of(
         jsonb_build_object('title', title, 'description', description, 'tags', to_jsonb(tags), 'metadata', metadata,
-            'created_by', created_by)) end;
+            'created_by', created_by, 'backoff', backoff)) end;
 begin
     wrong := case
         when (task_type ~ token and agent_type ~ token and workspace ~ token and agent_type <> 'instance') is not true

@@ -188,7 +188,7 @@ $$;
 
 -- Creates tasks that need each other, or tasks that exist, all or none, in the caller's transaction. `tasks` is an array of
 -- objects: task_type, payload, agent_type, priority, delay_seconds, run_at, max_attempts, idempotency_key, trace_id,
--- causation_id, estimated_duration_minutes, title, description, tags, metadata, created_by, as of grns.submit_task; `id` (null: a new one); `name`; `needs`, an array of {task, outcome, name}, where
+-- causation_id, estimated_duration_minutes, title, description, tags, metadata, created_by, backoff, as of grns.submit_task; `id` (null: a new one); `name`; `needs`, an array of {task, outcome, name}, where
 -- `task` is the name or the id of a task that stands before it, or the id of one that exists, and `outcome` success (default),
 -- failure or end; `required`, how many of the needs must be met (null: all). With a `workflow`, an object of name, id
 -- and trace_id (null: new ones; its tasks have that trace, too), they are its tasks, but for those with `is_last`, which may need the workflow. Its
@@ -388,7 +388,7 @@ begin
             estimates => case when num_nonnulls(variadic estimates) > 0 then estimates end, routes => routes,
             labels => (
                 select array_agg(
-                    case when e.task ?| array['title', 'description', 'tags', 'metadata', 'created_by']
+                    case when e.task ?| array['title', 'description', 'tags', 'metadata', 'created_by', 'backoff']
                         then grns.labels_of(e.task) end
                     order by e.place)
                 from jsonb_array_elements(tasks) with ordinality as e (task, place)))
