@@ -41,7 +41,7 @@ class Suspension:
 class Outcome:
     """How an attempt ended. `result` and `error` are JSON text; retries and snoozes have a backoff.
 
-    `is_usual`: nobody has asked for that backoff, so one that the task has goes before it.
+    `is_usual`: the backoff is that of the handler, so one that the task has goes before it.
     """
 
     verb: Verb

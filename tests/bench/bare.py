@@ -75,4 +75,5 @@ def _finishing(rows: Sequence[Row]) -> tuple[Any, ...]:
         [0.0] * len(rows),
         [row["causation_id"] for row in rows],
         ["default"] * len(rows),
+        [],
     )

@@ -79,7 +79,7 @@ async def test_from_sql(shared: Database) -> None:
         grns.Backoff(curve=lambda attempts: attempts), {"base_seconds": -1}, {"curve": "steep"}, {"after": 1},
         {"max_seconds": 1e9}, 5,
     ],
-    ids=str,
+    ids=["a function", "a negative base", "a curve", "a field", "too long", "a number"],
 )  # fmt: skip
 async def test_what_is_no_backoff_of_a_task(client: Client, wrong: Any) -> None:
     with pytest.raises(InvalidInputError, match="backoff"):

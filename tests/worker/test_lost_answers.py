@@ -199,7 +199,7 @@ def _columns_of(ours: Finish) -> tuple[list[object], ...]:
     return (
         [ours.claim.id], [ours.claim.attempt], [ours.claim.lease_id], [ours.event_id], [said.verb.value],
         [said.result], [said.error], [said.error_class], [said.fingerprint], [said.backoff_seconds],
-        [ours.claim.causation_id], [ours.claim.workspace],
+        [ours.claim.causation_id], [ours.claim.workspace], [said.is_usual],
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ select now() as now,
     t.fingerprint, t.idempotency_key, t.causation_id, t.cancel_requested_at, t.queued_at, t.started_at, t.finished_at,
     t.discarded_at, t.discarded_by, t.operation_id, t.waits_for, t.limits,
     grns.agent_of(t.route) as target_agent, grns.capabilities_of(t.route) as required_capabilities,
-    null as title, null as description, '{}'::text[] as tags, null as metadata, null as created_by,
+    null as title, null as description, '{}'::text[] as tags, null as metadata, null as created_by, null as backoff,
     r.percent as progress_percent, r.step as current_step, null as checkpoint_data,
     case t.status when 'running' then coalesce(r.completes_at, t.started_at + p.minutes * interval '1 minute')
         end as estimated_completion_at,

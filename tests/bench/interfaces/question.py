@@ -132,6 +132,7 @@ def _one_task(things: Things) -> Iterator[Question]:
         yield Question("explain_task", state, [_path(f"/tasks/{one}/explain") for one in ids])
     yield Question("list_task_events", "", [_path(f"/tasks/{one}/events") for one in things.some])
     yield Question("list_task_steps", "", [_path(f"/tasks/{one}/steps") for one in things.some])
+    yield Question("read_log", "", [_path(f"/tasks/{one}/logs") for one in things.some])
     yield Question("list_attempts", "", [_path(f"/tasks/{one}/attempts") for one in things.some])
 
 
