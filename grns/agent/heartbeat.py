@@ -122,7 +122,7 @@ class LeaseRenewer:
         if left <= 0:
             return "deadline"
         try:
-            answer = self._renew(task.token, min(left, task.lease_seconds / 3, _LONGEST_REQUEST_SECONDS))
+            answer = self._renew(task.token, min(left, task.lease_seconds / 6, _LONGEST_REQUEST_SECONDS))
         except (LeaseLostError, NotFoundError):
             return "lost"
         except Exception:  # the API is away, or the key was revoked: ask again while the lease lasts

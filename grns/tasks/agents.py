@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -37,7 +37,7 @@ MOST_AGENTS = 10_000
 MOST_WOKEN = 1000
 """Agents of a workspace at most that are woken: each look is at all of them."""
 _MOST_TASKS = 1000
-_HELD_TRIES, _HELD_SECONDS = 3, 0.05
+_HELD_PAUSES = (0.05, 0.05, 0.05, 0.0)
 _METADATA = Limits(document_bytes=16 * 1024)
 
 
@@ -227,8 +227,12 @@ class Agents:
         return NotFoundError(f"there is no agent {name[:64]} in workspace {self._workspace}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+# An agent, by workspace and name; what agents are told.
+_Name: TypeAlias = tuple[str, str]
+_Orders: TypeAlias = dict[_Name, AgentOrder]
+
+
+class _Said(NamedTuple):
     workspace: str
     name: str
     heartbeat: AgentHeartbeat
@@ -276,28 +280,27 @@ class Heartbeats:
 
     async def _send(self, batch: Sequence[_Said]) -> list[AgentOrder | None]:
         """Note them; one whose agent another transaction holds for long is left to the next heartbeat."""
-        orders, known = await self._note(batch), dict[tuple[str, str], AgentOrder]()
-        for _ in range(_HELD_TRIES):
-            missing = [one for one in batch if (one.workspace, one.name) not in orders]
-            if not missing:
-                break
-            names = [one.workspace for one in missing], [one.name for one in missing]
-            known = _orders(await self._database.run("read_agent_orders", *names))
-            held = [one for one in missing if (one.workspace, one.name) in known]
+        left = {(one.workspace, one.name): one for one in batch}  # the last one of each
+        orders = await self._note("beat_agents", left)
+        held: _Orders = {}
+        for pause in _HELD_PAUSES:
+            left = {agent: one for agent, one in left.items() if agent not in orders}
+            orders |= await self._note("begin_lives", left)
+            held = await self._read_orders([agent for agent in left if agent not in orders])
             if not held:
                 break
-            await asyncio.sleep(_HELD_SECONDS)
-            orders |= await self._note(held)
-        orders = known | orders
+            await asyncio.sleep(pause)
+        orders = held | orders
         return [orders.get((one.workspace, one.name)) for one in batch]
 
-    async def _note(self, batch: Sequence[_Said]) -> dict[tuple[str, str], AgentOrder]:
-        beats = [one.heartbeat for one in batch]
+    async def _note(self, name: str, said: Mapping[_Name, _Said]) -> _Orders:
+        if not said:
+            return {}
+        beats = [one.heartbeat for one in said.values()]
         rows = await self._database.run(
-            "beat_agents",
-            [one.workspace for one in batch],
-            [one.name for one in batch],
-            [one.life for one in batch],
+            name,
+            *_columns(said),
+            [one.life for one in said.values()],
             [one.status for one in beats],
             [one.current_task_id for one in beats],
             [one.progress_percent for one in beats],
@@ -305,11 +308,22 @@ class Heartbeats:
             [one.memory_mb for one in beats],
             [one.cpu_percent for one in beats],
         )
-        return _orders(rows)
+        return _orders([*said], rows)
+
+    async def _read_orders(self, agents: Sequence[_Name]) -> _Orders:
+        if not agents:
+            return {}
+        return _orders(agents, await self._database.run("read_agent_orders", *_columns(agents)))
 
 
-def _orders(rows: Sequence[Row]) -> dict[tuple[str, str], AgentOrder]:
-    return {(row["workspace"], row["name"]): AgentOrder(row["order"], row["reason"]) for row in rows}
+def _columns(agents: Iterable[_Name]) -> tuple[list[str], list[str]]:
+    """Return workspaces and names, each as a parameter of a statement."""
+    workspaces, names = zip(*agents, strict=True)
+    return list(workspaces), list(names)
+
+
+def _orders(agents: Sequence[_Name], rows: Sequence[Row]) -> _Orders:
+    return {agents[row["place"] - 1]: AgentOrder(row["order"], row["reason"]) for row in rows}
 
 
 def checked(model: type[ModelT], said: Mapping[str, Any]) -> ModelT:

@@ -54,6 +54,26 @@ def test_renewal_without_an_answer_does_not_delay_the_others() -> None:
     assert asked["answered"] >= 3
 
 
+def test_one_request_without_an_answer_costs_no_lease() -> None:
+    """A request waits for a sixth of the lease at most, so there is time to ask again."""
+    asked: list[float] = []
+
+    def renew(token: str, seconds: float) -> Any:
+        asked.append(time.monotonic())
+        if len(asked) == 1:
+            time.sleep(seconds)
+            raise UnavailableError("no answer")
+        return {"cancel_requested": False}
+
+    renewer = LeaseRenewer(renew, on_end=lambda: None)
+    task = Task("unlucky")
+    renewer.keep(task)
+    time.sleep(LEASE_SECONDS)
+    renewer.stop(5.0)
+    assert not task.ended
+    assert len(asked) >= 2
+
+
 def test_lease_is_renewed_at_once_if_the_answer_to_its_claim_took_long() -> None:
     asked = threading.Event()
 

@@ -74,8 +74,8 @@ async def _beat_for(heartbeats: Heartbeats, seconds: float) -> int:
 
 
 def _named(names: Sequence[str], said: AgentHeartbeat) -> list[NamedHeartbeat]:
-    fields = said.model_dump()
-    return [NamedHeartbeat.model_construct(name=name, agent_id=None, **fields) for name in names]
+    fields = said.model_dump(exclude_none=True)
+    return [NamedHeartbeat(name=name, **fields) for name in names]
 
 
 async def _poll(stage: Stage, samples: int) -> list[float]:

@@ -378,6 +378,20 @@ async def test_a_heartbeat_does_not_wait_for_an_agent_that_is_held(client: Clien
     assert [(await client.agents.get(name)).status for name in ("held", "free")] == ["idle", "blocked"]
 
 
+async def test_a_renewal_does_not_wait_for_an_agent_that_is_held(client: Client, shared: Database) -> None:
+    """Renewals over HTTP also note that their worker lives; a claim of another one may hold their agent."""
+    await begin(shared)
+    await silent(shared, 60)
+    await client.agents.terminate("coder", reason="enough")
+    async with shared.transaction() as other:
+        await run(other, "hold_agent", "default", "coder", "")
+        touched = await asyncio.wait_for(registry.touch(shared, "worker-1", idle_seconds=0), 2)
+    assert touched == registry.Touched(is_known=True, order="drain")
+    assert (await client.agents.get("coder")).health == "degraded"
+    await registry.touch(shared, "worker-1", idle_seconds=0)
+    assert (await client.agents.get("coder")).health == "healthy"
+
+
 async def test_who_holds_an_agent_and_says_nothing_lets_it_go(client: Client, shared: Database) -> None:
     await client.agents.put("coder", pool="worker")
     async with shared.transaction() as other:

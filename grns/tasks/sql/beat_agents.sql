@@ -1,5 +1,5 @@
--- Notes heartbeats of agents, the last one of each, and answers what each is told to do. No row: there is no such agent, or another
--- transaction holds it. A life before the latest says nothing of the agent.
+-- Notes heartbeats of agents, each agent once, whose latest lives go on; answers what each is told to do. No row: the life is another one or
+-- begins, which `begin_lives` looks into, there is no such agent, or another transaction holds it.
 -- $1 workspaces, $2 names, $3 lives (null: as before), $4 statuses: idle, working, blocked or stopped, $5 ids of their tasks,
 -- $6 percents and $7 steps of their progress, $8 memories in MiB, $9 CPUs in percent
 with said as (
@@ -8,36 +8,19 @@ with said as (
         $8::double precision[], $9::double precision[])
         with ordinality as s (workspace, name, life, status, task_id, percent, step, memory_mb, cpu_percent, place)
 ),
-latest as (
-    select distinct on (s.workspace, s.name) s.* from said s order by s.workspace, s.name, s.place desc
-),
+-- Nothing is waited for, so these need no order.
 locked as (
-    select l.*, v.life as lives_as, v.goes_on,
-        -- The end of a life that is not the latest begins none.
-        not v.goes_on and (l.status <> 'stopped' or coalesce(g.agent_id, v.life) = v.life) and grns.begins_life(g, v.life, now()) as begins,
-        case when not v.goes_on then grns.life_order(g, v.life) end as told, g.order_reason as reason
-    from latest l
-    join grns.agents g on g.workspace = l.workspace and g.name = l.name
-    cross join lateral (
-        select coalesce(l.life, g.agent_id, g.name) as life,
-            grns.goes_on(g, coalesce(l.life, g.agent_id, g.name), now()) as goes_on
-    ) as v
-    order by g.workspace, g.name
+    select g.ctid as at, s.place, s.status, s.task_id, s.percent, s.step, s.memory_mb, s.cpu_percent
+    from said s
+    join grns.agents g on g.workspace = s.workspace and g.name = s.name
+    where grns.goes_on(g, coalesce(s.life, g.agent_id, g.name), now())
     for no key update of g skip locked
-),
-beat as (
-    update grns.agents g
-    set started_at = case when l.begins then clock_timestamp() else g.started_at end,
-        ordered = case when l.begins then grns.replace_life(g, l.lives_as) else g.ordered end,
-        agent_id = l.lives_as, last_seen_at = now(), stopped_at = case when l.status = 'stopped' then now() end,
-        is_blocked = l.status = 'blocked', running = case when l.status = 'working' then greatest(g.running, 1) else 0 end,
-        current_task_id = l.task_id, progress_percent = l.percent, current_step = l.step, memory_mb = l.memory_mb,
-        cpu_percent = l.cpu_percent
-    from locked l
-    where g.workspace = l.workspace and g.name = l.name  -- not by its place: its row may have moved while it was waited for
-        and (l.goes_on or l.begins)
-    returning g.workspace, g.name, g.ordered, g.order_reason
 )
-select b.workspace, b.name, b.ordered as "order", b.order_reason as reason from beat b
-union all
-select l.workspace, l.name, l.told, l.reason from locked l where not l.goes_on and not l.begins
+update grns.agents g
+set last_seen_at = now(), stopped_at = case when l.status = 'stopped' then now() end,
+    is_blocked = l.status = 'blocked', running = case when l.status = 'working' then greatest(g.running, 1) else 0 end,
+    current_task_id = l.task_id, progress_percent = l.percent, current_step = l.step, memory_mb = l.memory_mb,
+    cpu_percent = l.cpu_percent
+from locked l
+where g.ctid = l.at
+returning l.place, g.ordered as "order", g.order_reason as reason

@@ -8,13 +8,20 @@ with touched as (
     where a.agent_id = $1 and ($4::text is null or a.workspace = $4::text)
     returning a.agent_id, a.workspace, a.agent, a.agent_type
 ),
+-- Whom a claim holds is passed over: a lease is being renewed by who asks here, and cannot wait for the claims of others.
+free as (
+    select g.workspace, g.name, t.agent_id
+    from touched t
+    join grns.agents g on g.workspace = t.workspace and g.name = t.agent and g.agent_type = t.agent_type
+        and coalesce(g.agent_id, t.agent_id) = t.agent_id and g.stopped_at is null
+    for no key update of g skip locked
+),
 beat as (
     update grns.agents g
     set last_seen_at = now(), running = $3, memory_mb = $5, cpu_percent = $6,
-        agent_id = t.agent_id, started_at = coalesce(g.started_at, now())  -- if it was registered after its worker had begun
-    from touched t
-    where g.workspace = t.workspace and g.name = t.agent and g.agent_type = t.agent_type and coalesce(g.agent_id, t.agent_id) = t.agent_id
-        and g.stopped_at is null
+        agent_id = f.agent_id, started_at = coalesce(g.started_at, now())  -- if it was registered after its worker had begun
+    from free f
+    where g.workspace = f.workspace and g.name = f.name
 )
 select t.agent_id, grns.life_order(g, t.agent_id) as "order", g.stopped_at is not null and g.agent_id = t.agent_id as has_stopped
 from touched t
