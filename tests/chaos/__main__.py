@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import asyncpg
@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn
 from rich.table import Table
 
+from grns.errors import UnavailableError
 from grns.maintenance.consistency import ConsistencyCheck
 from grns.postgres.database import Database
 from tests.chaos.checker import Checker, Report
@@ -38,6 +39,7 @@ _CALM_SECONDS = 3.0
 # As long as it gets on: what the broker has lost at last may be a long stretch of the log.
 _DRAIN_SECONDS = 120.0
 _ROUND_SECONDS = 30.0
+_TRIES = 30
 _OPEN = """
     select (select count(*) from grns.tasks where finished_at is null) as tasks,
         (select last_value from grns.events_seq) - (select low from grns.relay_cursor) as log,
@@ -137,8 +139,8 @@ async def _drain(stage: Stage, console: Console) -> bool:
     if stage.services is not None:
         stage.services.heal()
     await stage.dismiss("submitter", "operator")
-    await pause_all(stage.postgres.url)
-    await let_all_end(stage.postgres.url)
+    for prepare in (pause_all, let_all_end):
+        await _patiently(prepare, stage.postgres.url)
     deadline = time.monotonic() + _DRAIN_SECONDS
     left: tuple[int, ...] = ()
     asked = _OPEN.format(more=f", {UNHEARD} as unheard" if stage.disks else "")
@@ -163,6 +165,16 @@ async def _drain(stage: Stage, console: Console) -> bool:
     )
     console.print(f"not drained: {names}: {left}")
     return False
+
+
+async def _patiently(prepare: Callable[[str], Awaitable[None]], url: str) -> None:
+    """Do something to the database again and again: what the storm has left may still hold its rows."""
+    for _ in range(_TRIES):
+        try:
+            return await prepare(url)
+        except UnavailableError:
+            await asyncio.sleep(1.0)
+    return await prepare(url)
 
 
 async def _inspect(url: str) -> ConsistencyCheck:
