@@ -19,8 +19,8 @@ from grns.api.answer import Answer
 from grns.api.request import Body, around, strict_body
 from grns.api.route import router
 from grns.errors import GrnsError, NotFoundError
-from grns.gateway.attempts import OpenDatabase
 from grns.gateway.claims import AssignedTask, WaitingWorker
+from grns.gateway.shared_writes import OpenDatabase
 from grns.model import claim_token
 from grns.model.claim_token import ClaimToken, SigningKey
 from grns.model.json import dumps, loads_stored

@@ -12,7 +12,6 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -26,16 +25,16 @@ from grns.errors import (
     UnusableError,
 )
 from grns.gateway.registry import WorkerRegistry
+from grns.gateway.shared_writes import OpenDatabase, Renewal, SharedWrites, lost_error
 from grns.model.claim_token import ClaimToken
 from grns.model.failure import LONGEST_MESSAGE, clean, failed, normalize
-from grns.model.outcome import Finished, Outcome, Verb
+from grns.model.outcome import Outcome, Verb
 from grns.model.retry import MAX_BACKOFF_SECONDS, Backoff
 from grns.postgres.database import Database, Session
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import AttemptFailed, AttemptFinished, AttemptReleased, LeaseLost
 from grns.worker.finishes import Finish, Finishes
 from grns.worker.progress import Recorded, Report, merged, record
-from grns.worker.renewals import HeldLease, RenewResult, renew
 
 _PATIENCE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.05
@@ -47,17 +46,6 @@ _MOST_FRAMES, _LONGEST_FRAME = 5, 300
 _FRAME = re.compile(r"(.+):[0-9]+ in (.+)")
 
 Answer = TypeVar("Answer")
-# Opens what to write with: the caller decides what that may see.
-OpenDatabase = Callable[[], AbstractAsyncContextManager[Database | Session]]
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """The answer to a renewal: whether the task is to be cancelled, or is overdue; what the agent is told."""
-
-    is_cancel_requested: bool
-    is_overdue: bool
-    order: str | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +65,7 @@ class HttpAttempts:
     def __init__(self, *, registry: WorkerRegistry, emit: Emit) -> None:
         self._registry = registry
         self._emit = emit
+        self._shared = SharedWrites()
         self._turns: OrderedDict[UUID, _Turn] = OrderedDict()
 
     async def renew(
@@ -88,13 +77,8 @@ class HttpAttempts:
     ) -> Renewal:
         """Renew a lease, and write what the worker reports, once a second at most; `LeaseLostError`."""
 
-        async def ask(database: Database | Session) -> Renewal:
-            renewed = await _renew(database, token)
-            (row,) = await database.run("read_overdue", token.task_id, token.workspace, token.attempt)
-            return Renewal(renewed.is_cancel_requested, row["is_overdue"])
-
         try:
-            renewal = await persist(open_database, ask)
+            renewal = await patiently(lambda: self._shared.renew(open_database, token))
             if report is not None and report.lines:  # at once: an attempt has a limited number of them
                 logged = Report(lines=report.lines)
                 await persist(open_database, partial(_recorded, token=token, report=logged))
@@ -136,14 +120,7 @@ class HttpAttempts:
         """
         finish = Finish(token.claim(), outcome, token.event_id(outcome.verb.value))
 
-        async def ask(database: Database | Session) -> Finished:
-            finishes = Finishes(database, batch_limit=1)
-            finished = await finishes.finish(finish)
-            if finished.is_lost and not finish.is_unsure:
-                finished = await finishes.read_back(finish) or finished
-            return finished
-
-        finished = await persist(open_database, ask, finish)
+        finished = await patiently(lambda: self._shared.finish(open_database, finish), finish)
         self.note_end(token, finished.status)
         if finished.total_seconds is not None:  # else it had been written before
             self._emit(
@@ -223,21 +200,11 @@ class HttpAttempts:
         self._turns.pop(token.lease_id, None)
         if status == "lost":
             self._note_loss(token, "finish")
-            raise _lost(token)
+            raise lost_error(token)
 
     def _note_loss(self, token: ClaimToken, reason: str) -> None:
         self._registry.ended(token.workspace, token.agent_id, token.lease_id)
         self._emit(LeaseLost(token.task_id, token.attempt, token.trace_id, reason))
-
-
-async def _renew(database: Database | Session, token: ClaimToken) -> RenewResult:
-    held = HeldLease(token.task_id, token.attempt, token.lease_id, token.workspace)
-    (verdict,) = await renew(database, [held], token.lease_seconds)
-    if verdict.verdict == "lost":
-        raise _lost(token)
-    if verdict.verdict == "locked":
-        raise ContendedError(f"task {token.task_id} is locked by another transaction")
-    return verdict
 
 
 async def persist(
@@ -245,24 +212,27 @@ async def persist(
     ask: Callable[[Database | Session], Awaitable[Answer]],
     finish: Finish | None = None,
 ) -> Answer:
+    """Ask the database until there is an answer, for as long as the client waits for it."""
+
+    async def once() -> Answer:
+        async with open_database() as database:
+            return await ask(database)
+
+    return await patiently(once, finish)
+
+
+async def patiently(ask: Callable[[], Awaitable[Answer]], finish: Finish | None = None) -> Answer:
     """Ask until there is an answer, for as long as the client waits for it."""
     give_up_at = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            async with open_database() as database:
-                return await ask(database)
+            return await ask()
         except UnavailableError as error:
             if finish is not None and isinstance(error, OutcomeUnknownError):
                 finish.is_unsure = True
             if isinstance(error, UnusableError) or time.monotonic() > give_up_at:
                 raise
         await asyncio.sleep(_PAUSE_SECONDS)
-
-
-def _lost(token: ClaimToken) -> LeaseLostError:
-    return LeaseLostError(
-        f"attempt {token.attempt} of task {token.task_id} has ended, or its lease has: it is another's now"
-    )
 
 
 def _place(frame: str) -> str:
@@ -273,7 +243,7 @@ def _place(frame: str) -> str:
 async def _recorded(database: Database | Session, token: ClaimToken, report: Report) -> Recorded:
     (recorded,) = await record(database, [(token.claim(), report)])
     if recorded.verdict == "lost":
-        raise _lost(token)
+        raise lost_error(token)
     if recorded.verdict == "locked":
         raise ContendedError(f"task {token.task_id} is locked by another transaction")
     return recorded

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from grns.errors import LeaseLostError
-from grns.gateway.attempts import OpenDatabase
+from grns.gateway.shared_writes import OpenDatabase
 from grns.model import output
 from grns.model.claim_token import ClaimToken
 from grns.model.output import Chunk

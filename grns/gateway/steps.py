@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grns.errors import InvalidInputError
-from grns.gateway.attempts import HttpAttempts, OpenDatabase, persist
+from grns.gateway.attempts import HttpAttempts, persist
+from grns.gateway.shared_writes import OpenDatabase
 from grns.model.claim_token import ClaimToken
 from grns.model.outcome import Finished, Outcome, Suspension, Verb
 from grns.postgres.database import Database, Session

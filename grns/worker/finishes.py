@@ -33,7 +33,7 @@ class Finishes:
 
     def __init__(self, database: Database | Session, *, batch_limit: int) -> None:
         self._database = database
-        self._batch: Batch[Finish, Finished] = Batch(self._send, limit=batch_limit)
+        self._batch: Batch[Finish, Finished] = Batch(self.finish_many, limit=batch_limit)
 
     async def finish(self, finish: Finish) -> Finished:
         """Write one outcome. After `UnavailableError`, call again with the same `Finish`."""
@@ -91,7 +91,8 @@ class Finishes:
         ids = dict(zip(events, (claim.id for claim in claims), strict=True))
         return {ids[row["event_id"]]: row["verdict"] for row in rows}
 
-    async def _send(self, finishes: Sequence[Finish]) -> Sequence[Finished]:
+    async def finish_many(self, finishes: Sequence[Finish]) -> Sequence[Finished]:
+        """Write outcomes in one statement; `locked` where another transaction has the row."""
         known = await self._read_back([finish for finish in finishes if finish.is_unsure])
         unwritten = [finish for finish in finishes if finish.event_id not in known]
         try:
