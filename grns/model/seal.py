@@ -58,7 +58,7 @@ class Keyring:
 
     def __init__(self, keys: Sequence[MasterKey]) -> None:
         if not keys:
-            raise SettingsError("there is no key: write one with `grns admin key new-master`")
+            raise SettingsError("GRNS_KEYS_FILE: the file has no key")
         self._keys = {one.name: one for one in keys}
         if len(self._keys) < len(keys):
             raise SettingsError("two keys have the same name")

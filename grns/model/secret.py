@@ -39,7 +39,7 @@ def read_paths(said: Iterable[str]) -> tuple[Path, ...]:
     for path in paths:
         if not all(_SEGMENT.fullmatch(segment) for segment in path) or set(path) == {_ANY}:
             raise InvalidInputError(
-                "bad_handler", f"secret: {'.'.join(path)!r} is no path, such as 'password' or 'auth.*'"
+                "bad_handler", f"secret: {'.'.join(path)!r} is not a path such as 'password' or 'auth.*'"
             )
     if len(paths) > MOST_PATHS:
         raise InvalidInputError("bad_handler", f"secret: more than {MOST_PATHS} paths")

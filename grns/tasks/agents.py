@@ -227,7 +227,7 @@ class Agents:
         return NotFoundError(f"there is no agent {name[:64]} in workspace {self._workspace}")
 
 
-# An agent, by workspace and name; what agents are told.
+# The key of an agent: its workspace and name. The orders of agents, by their keys.
 _Name: TypeAlias = tuple[str, str]
 _Orders: TypeAlias = dict[_Name, AgentOrder]
 

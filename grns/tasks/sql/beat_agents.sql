@@ -1,5 +1,5 @@
--- Notes heartbeats of agents, each agent once, whose latest lives go on; answers what each is told to do. No row: the life is another one or
--- begins, which `begin_lives` looks into, there is no such agent, or another transaction holds it.
+-- Notes heartbeats of agents whose latest lives go on, each agent once, and returns the order of each. It returns no row for an agent that
+-- does not exist, that another transaction has locked, or whose life begins or is not the latest: `begin_lives` notes those.
 -- $1 workspaces, $2 names, $3 lives (null: as before), $4 statuses: idle, working, blocked or stopped, $5 ids of their tasks,
 -- $6 percents and $7 steps of their progress, $8 memories in MiB, $9 CPUs in percent
 with said as (
@@ -8,7 +8,7 @@ with said as (
         $8::double precision[], $9::double precision[])
         with ordinality as s (workspace, name, life, status, task_id, percent, step, memory_mb, cpu_percent, place)
 ),
--- Nothing is waited for, so these need no order.
+-- The statement waits for no lock, so it may take them in any order.
 locked as (
     select g.ctid as at, s.place, s.status, s.task_id, s.percent, s.step, s.memory_mb, s.cpu_percent
     from said s

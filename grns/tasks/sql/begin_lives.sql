@@ -1,5 +1,5 @@
--- Notes heartbeats of agents, each agent once, whose lives `beat_agents` has not found going on: those that begin, and those before the
--- latest, which say nothing of the agent. Answers what each is told to do. No row: there is no such agent, or another transaction holds it.
+-- Notes heartbeats that `beat_agents` left out, each agent once, and returns the order of each. The life of an agent begins here. A heartbeat
+-- of a life before the latest changes nothing. It returns no row for an agent that does not exist, or that another transaction has locked.
 -- $1 workspaces, $2 names, $3 lives (null: as before), $4 statuses: idle, working, blocked or stopped, $5 ids of their tasks,
 -- $6 percents and $7 steps of their progress, $8 memories in MiB, $9 CPUs in percent
 with said as (
@@ -12,7 +12,7 @@ locked as (
     select s.*, v.life as lives_as, v.goes_on,
         -- The end of a life that is not the latest begins none.
         not v.goes_on and (s.status <> 'stopped' or coalesce(g.agent_id, v.life) = v.life) and grns.begins_life(g, v.life, now()) as begins,
-        case when not v.goes_on then grns.life_order(g, v.life) end as told, g.order_reason as reason
+        case when not v.goes_on then grns.life_order(g, v.life) end as own_order, g.order_reason as reason
     from said s
     join grns.agents g on g.workspace = s.workspace and g.name = s.name
     cross join lateral (
@@ -35,4 +35,4 @@ beat as (
 )
 select b.place, b.ordered as "order", b.order_reason as reason from beat b
 union all
-select l.place, l.told, l.reason from locked l where not l.goes_on and not l.begins
+select l.place, l.own_order, l.reason from locked l where not l.goes_on and not l.begins
