@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The answer to a renewal: whether the task is to be cancelled or is overdue, and the order of the agent."""
+    """The answer to a renewal: whether the task is to be cancelled or is overdue; the order of its agent."""
 
     is_cancel_requested: bool
     is_overdue: bool
