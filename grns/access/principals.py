@@ -9,7 +9,7 @@ from typing import Literal
 from grns.errors import InvalidInputError, PermissionDeniedError
 from grns.model.subjects import token
 
-Scope = Literal["read", "submit", "operate", "work", "answer", "admin"]
+Scope = Literal["read", "submit", "operate", "work", "answer", "reveal", "admin"]
 
 MOST_POOLS = 100
 
@@ -20,6 +20,7 @@ SCOPES: dict[Scope, str] = {
     "operate": "change what there is: cancel, redrive, edit, discard, pause, triage",
     "work": "claim tasks and finish them, as an agent over HTTP",
     "answer": "answer questions of tasks, and approve what they ask for",
+    "reveal": "see the secrets of payloads",
     "admin": "everything, keys, webhooks and workspaces included",
 }
 

@@ -11,6 +11,7 @@ import orjson
 from starlette.responses import Response
 
 from grns.model.problem import Problem
+from grns.model.secret import mask_bytes
 
 PROBLEM_TYPE = "application/problem+json"
 _CHALLENGE = 401
@@ -44,8 +45,8 @@ class ProblemAnswer(Answer):
 
 
 def dumps(content: Any) -> bytes:
-    """Return a value of ours as JSON."""
-    return orjson.dumps(content, default=_plain, option=orjson.OPT_UTC_Z)
+    """Return a value of ours as JSON, with `•••` in place of each stored secret."""
+    return mask_bytes(orjson.dumps(content, default=_plain, option=orjson.OPT_UTC_Z))
 
 
 def etag(edition: str) -> Mapping[str, str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Header, Path, Query
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from grns.api.access import Operator, Reader, RequestContext
+from grns.api.access import Operator, Reader, RequestContext, Revealer
 from grns.api.answer import Answer, etag
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.request import ReasonBody, around, strict_body
@@ -28,6 +28,7 @@ from grns.tasks import read as store
 from grns.tasks import saved_filters as saved_filter
 from grns.tasks import search as task_page
 from grns.tasks.search import TaskSummary
+from grns.tasks.secrets import reveal
 
 routes = router("tasks")
 
@@ -60,6 +61,13 @@ class ActionResponse(BaseModel):
 
     answer: str
     task: Task
+
+
+class RevealedPayload(BaseModel):
+    """The payload of a task, with its secrets."""
+
+    id: str
+    payload: dict[str, Any]
 
 
 @routes.get("/tasks", response_model=PageOf[TaskSummary])
@@ -116,6 +124,17 @@ async def edit_task(
             seen_edition=edition_in(if_match),
         )
     return shown(changed)
+
+
+@routes.post("/tasks/{task_id}/reveal", response_model=RevealedPayload)
+async def reveal_task(request_context: Revealer, body: ReasonBody, task_id: TaskId) -> Response:
+    """Return the payload of a task with its secrets. The log says who has seen it."""
+    async with request_context.writing() as database:
+        payload = await reveal(
+            database, task_id, workspace=request_context.workspace, actor=request_context.actor,
+            reason=body.reason,
+        )  # fmt: skip
+    return Answer({"id": task_id, "payload": payload})
 
 
 @routes.post("/tasks/{task_id}/cancel", response_model=ActionResponse)

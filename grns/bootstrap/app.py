@@ -8,10 +8,13 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
 from grns.errors import SettingsError
+from grns.model.seal import Keyring
+from grns.model.vault import Vault
 from grns.nats import JetStream
 from grns.postgres.database import Database
 from grns.runtime.service import Answer, wait_for_postgres
@@ -69,6 +72,12 @@ class App:
         if not is_embedded:
             take_over(spans)
 
+    @cached_property
+    def vault(self) -> Vault:
+        """What seals and opens secrets, by the keys of GRNS_KEYS_FILE."""
+        path = self.settings.keys_file
+        return Vault(None if path is None else Keyring.read(path))
+
     def database(self, name: str, *, size: int | None = None) -> Database:
         """Return a pool of connections, not yet open."""
         settings = self.settings
@@ -78,6 +87,7 @@ class App:
             size=size or settings.database_pool_size,
             is_tuned=settings.database_startup_params,
             answer_seconds=max(2.0, settings.lease_seconds / 3),
+            vault=self.vault,
         )
 
     def handlers_database(self) -> Database:

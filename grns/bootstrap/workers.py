@@ -83,6 +83,7 @@ class _WorkerFactory:
             leases=self.leases,
             handlers=self.handlers,
             slots=self.slots,
+            vault=database.vault,
             dead_letters=DeadLetterQueue(database, emit=self.emit),
             envelope_limits=settings.envelope_limits,
             emit=self.emit,
@@ -173,6 +174,12 @@ class _WorkerFactory:
 
     async def declare(self) -> None:
         """Put the pool's limits and schedules in place."""
+        await publish_task_types(
+            self.database,
+            self.pool.handlers.values(),
+            workspace=self.claimant.workspace,
+            agent_type=self.claimant.agent_type,
+        )
         await put_declared_limits(
             self.database,
             self.pool.limits,
@@ -185,12 +192,6 @@ class _WorkerFactory:
             workspace=self.claimant.workspace,
             actor=self.claimant.agent_id,
             limits=self.settings.payload_limits,
-        )
-        await publish_task_types(
-            self.database,
-            self.pool.handlers.values(),
-            workspace=self.claimant.workspace,
-            agent_type=self.claimant.agent_type,
         )
 
     def order_watch(self, worker: Worker) -> OrderWatch:

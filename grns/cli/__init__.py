@@ -59,6 +59,7 @@ admin_group = LazyGroup(
         "Commands": [
             LazyCommand("key", "Create, list and revoke API keys.", "access:key"),
             LazyCommand("workspace", "Create and isolate workspaces.", "access:workspace"),
+            LazyCommand("secret", "Make the keys that seal secrets; rotate them.", "secret:secret"),
             LazyCommand("db", "Create and upgrade the database schema.", "admin:db"),
             LazyCommand("broker", "Create and show the streams of NATS.", "broker:broker"),
             LazyCommand("nats-config", "Print NATS users, one per component.", "broker:nats_config"),

@@ -13,6 +13,7 @@ from grns.cli import failure
 from grns.cli.output import Cell, Column, Output, details, document, heading, passage, table
 from grns.cli.session import CliSession
 from grns.client.client import Client
+from grns.model.secret import mask_text
 from grns.model.task import Task
 from grns.model.text import attempts_of, lasted, shortened
 from grns.model.timeline import Attempt
@@ -110,7 +111,7 @@ async def show_events(client: Client, out: Output, task_id: str) -> None:
 def summary(payload: Mapping[str, Any], *, without: Sequence[str] = ("task_id",)) -> str:
     """Return a payload in one line: shortened on a terminal, complete everywhere else."""
     parts = (
-        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        f"{name}={value if isinstance(value, str) else mask_text(json.dumps(value, ensure_ascii=False))}"
         for name, value in payload.items()
         if name not in without and value is not None
     )

@@ -18,6 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from grns.model.secret import mask_text
 from grns.model.text import ago, safe
 from grns.postgres.paging import Page
 
@@ -310,7 +311,7 @@ def jsonable(value: object) -> object:
 
 def _json(value: object, *, indent: int | None = None) -> str:
     """Return JSON text in which nothing can act on a terminal; it means the same."""
-    plain = json.dumps(value, ensure_ascii=False, indent=indent, default=jsonable)
+    plain = mask_text(json.dumps(value, ensure_ascii=False, indent=indent, default=jsonable))
     if plain.isprintable():
         return plain
     # Controls below U+0020 are escaped already: what is left of them are our own line ends.
@@ -330,6 +331,8 @@ def shown(value: object) -> str:
     """Return a value as text for people."""
     if value is None:
         return _NOTHING
+    if isinstance(value, dict | list):
+        return _json(value)
     return safe(str(jsonable(value) if isinstance(value, (datetime, Enum)) else value))
 
 

@@ -12,7 +12,7 @@ from grns.cli.batch import submit_many
 from grns.cli.detail import show_events, show_task
 from grns.cli.filter import filter_options, filters, read_filter, with_saved
 from grns.cli.group import Group
-from grns.cli.output import Column, Output, output_option, text
+from grns.cli.output import Column, Output, json_line, output_option, text
 from grns.cli.question import question
 from grns.cli.session import CliSession, paged, with_session
 from grns.cli.task_edit import AT_EXAMPLE, PRIORITY_HELP, edit
@@ -33,7 +33,7 @@ from grns.operations.model import Action
 from grns.postgres.paging import Page
 from grns.settings import load
 from grns.stats.counts import count_states
-from grns.tasks import search
+from grns.tasks import search, secrets
 from grns.tasks.search import TaskSummary
 
 _EXAMPLE = """grns task submit {task_type} --payload '{{"key": "value"}}'"""
@@ -279,6 +279,21 @@ async def count_tasks(session: CliSession, out: Output, query: Filter, saved: st
 async def show(session: CliSession, out: Output, task_id: str) -> None:
     """Show a task with its payload, result and attempts."""
     await show_task(session, out, task_id)
+
+
+@task.command(examples=["grns task reveal TASK_ID", "grns task reveal TASK_ID --reason 'ticket 4711'"])
+@option.task_id
+@click.option("--reason", metavar="TEXT", help="Why; it stands in the log.")
+@with_session("read")
+async def reveal(session: CliSession, task_id: str, reason: str | None) -> None:
+    """Show the payload of a task with its secrets. The log says who has seen it.
+
+    It needs the keys of GRNS_KEYS_FILE.
+    """
+    payload = await secrets.reveal(
+        session.database, task_id, workspace=session.workspace, actor=session.actor, reason=reason
+    )
+    click.echo(json_line(payload))
 
 
 @task.command(examples=["grns task events TASK_ID", "grns task events TASK_ID -o jsonl"])

@@ -65,12 +65,12 @@ class SubmissionReader:
 
     def prepare(self, fields: Mapping[str, Any]) -> Prepared:
         """Return one submission, checked."""
-        return prepare(self._read(fields), self.limits)
+        return _with_secret(prepare(self._read(fields), self.limits), fields)
 
     def prepare_many(self, submissions: Iterable[Any]) -> list[Prepared]:
         """Return many submissions, all checked."""
         preparer = Preparer(self._read, self.limits, payload=payload_of)
-        prepared = [preparer.prepare(one) for one in submissions]
+        prepared = [_with_secret(preparer.prepare(one), one) for one in submissions]
         in_order(prepared)
         return prepared
 
@@ -81,6 +81,13 @@ class SubmissionReader:
         return submission_of(
             fields, workspace=self.workspace, trace_id=claim.trace_id, causation_id=claim.causation_id
         )
+
+
+def _with_secret(prepared: Prepared, fields: Any) -> Prepared:
+    """Note what the handler of a submission declares as secret: its worker may not have started yet."""
+    if type(fields) is dict and isinstance(task := fields.get("task"), Handler):
+        prepared.secret = task.secret_paths
+    return prepared
 
 
 def submission_of(

@@ -50,8 +50,7 @@ from grns.worker.handler import Handler
 PayloadT = TypeVar("PayloadT")
 ResultT = TypeVar("ResultT")
 
-_FIRST_LOOK_SECONDS = 0.02
-_LONGEST_LOOK_SECONDS = 0.5
+_FIRST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.02, 0.5
 
 
 class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
@@ -209,7 +208,8 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
 
     async def _submit(self, prepared: Prepared, connection: Any) -> Submitted:
         if connection is not None:
-            answer = (await submit_in(connection, [prepared], actor=self._actor))[0]
+            await self._seal([prepared])
+            (answer,) = await submit_in(connection, [prepared], actor=self._actor)
             if isinstance(answer, ConflictError):
                 raise answer
             return answer
@@ -245,6 +245,7 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
                 if connection is None:
                     answers = await Bulk(self._submit_part).submit(prepared)
                 else:
+                    await self._seal(prepared)
                     answers = await submit_in(connection, prepared, actor=self._actor)
         except OutcomeUnknownError as error:
             error.answers = self._handles(error.answers, said)

@@ -77,6 +77,7 @@ class Schedules:
             workspace=self._reader.workspace,
             actor=self._actor,
             limits=self._reader.limits,
+            secret=prepared.secret,
         )
 
     async def get(self, name: str) -> Schedule:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grns.client.arguments import known_id
 from grns.client.workflow import LastTask, Workflow, WorkflowHandle, left_open
 from grns.tasks.announce import announce
+from grns.tasks.secrets import seal_payloads
 from grns.tasks.submit import submit_in
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from grns.errors import ConflictError
     from grns.model.submission import Failures
     from grns.nats import JetStream
-    from grns.tasks.submit import Submissions, Submitted
+    from grns.postgres.database import Database, Session
+    from grns.tasks.submit import Prepared, Submissions, Submitted
     from grns.tasks.workflow_plan import PlannedWorkflow
     from grns.telemetry.spans import Spans
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 class WorkflowMethods:
     """The part of a client that creates workflows."""
 
+    _database: Database | Session
     _reader: SubmissionReader
     _spans: Spans
     _submissions: Submissions
@@ -97,6 +100,10 @@ class WorkflowMethods:
             yield batch
             await batch.seal()
 
+    async def _seal(self, batch: Sequence[Prepared]) -> None:
+        """Seal the secrets of tasks that are created in a transaction of the caller."""
+        await seal_payloads(self._database, batch)
+
     async def _submit_workflow(
         self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any
     ) -> list[TaskHandle[Any]]:
@@ -105,5 +112,6 @@ class WorkflowMethods:
                 made = await self._submissions.submit_workflow(plan.tasks, plan.workflow)
                 await announce(self._transport, plan.tasks)
             else:
+                await self._seal(plan.tasks)
                 made = await submit_in(connection, plan.tasks, actor=self._actor, workflow=plan.workflow)
         return self._handles(made, [{"task": task} for task in tasks])

@@ -21,6 +21,7 @@ from grns.nats.messages import Message
 from grns.postgres.database import Database, Session, run
 from grns.tasks import edit as store
 from grns.tasks import read
+from grns.tasks.secrets import sealed_payload
 
 
 class Triage:
@@ -56,10 +57,12 @@ class Triage:
         Raises
         `NotFoundError`, `ConflictError`, and `InvalidInputError` where its payload could not be kept.
         """
-        task = await self._task(task_id)
+        task = await self._task(task_id, shows_secrets_as_stored=True)
         if seen_edition not in (None, edition(task)):
             raise StaleVersionError(f"task {task_id} cannot be changed: it was changed since it was read")
         payload = wanted.payload_of(task, self._payload_limits)
+        if payload is not None:
+            payload = await sealed_payload(self._database, payload, self._workspace, task.task_type)
         async with self._database.transaction() as connection:
             if wanted.changes_task:
                 await store.edit_task(
@@ -137,8 +140,11 @@ class Triage:
             return ConflictError(f"message {dead_letter_id} is being changed by another request")
         return ConflictError(f"message {dead_letter_id} was {found.state} before")
 
-    async def _task(self, task_id: str) -> Task:
-        found = await read.tasks(self._database, [subjects.token(task_id, name="task id")], self._workspace)
+    async def _task(self, task_id: str, *, shows_secrets_as_stored: bool = False) -> Task:
+        found = await read.tasks(
+            self._database, [subjects.token(task_id, name="task id")], self._workspace,
+            shows_secrets_as_stored=shows_secrets_as_stored,
+        )  # fmt: skip
         if task_id not in found:
             raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
         return found[task_id]

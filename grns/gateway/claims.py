@@ -12,7 +12,7 @@ from typing import Any
 from grns.access.keys import recognise
 from grns.access.limiter import WorkspaceLimiter
 from grns.access.principals import Principal
-from grns.errors import ConflictError, GrnsError, RateLimitedError
+from grns.errors import ConflictError, GrnsError, RateLimitedError, SealedError
 from grns.gateway.long_poll import LongPollQueue, PollIntervals
 from grns.gateway.pending_claim import PendingClaim
 from grns.gateway.registry import WorkerRegistry
@@ -21,7 +21,7 @@ from grns.model.claim_token import ClaimToken
 from grns.model.outcome import Claim
 from grns.postgres.database import Database
 from grns.telemetry.signal import Emit
-from grns.telemetry.task_signals import ClaimReturned
+from grns.telemetry.task_signals import ClaimReturned, SecretsClosed
 from grns.worker.claims import Claimant, Claims
 from grns.worker.executor import Claimer
 from grns.worker.finishes import Finishes
@@ -113,7 +113,15 @@ class HttpClaims:
             return None
         try:
             await self._check_key(seeking.principal, began_at)
+            claim.payload, _ = self._database.vault.open_text(claim.payload, claim.workspace)
             checkpoint = await self._progress.read_checkpoint(claim) if claim.attempt > 1 else None
+        except SealedError as error:
+            self._emit(SecretsClosed(claim.id, claim.task_type, error.code, str(error)))
+            await self._give_back(claim)
+            await asyncio.wait(
+                {gone, self._end()}, timeout=_FULL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            return None
         except BaseException:
             self._spawn(self._give_back(claim))
             raise

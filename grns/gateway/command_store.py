@@ -18,6 +18,7 @@ from grns.postgres.batch import Batch
 from grns.postgres.database import Connection, Database, run
 from grns.postgres.errors import translated
 from grns.postgres.singles import send_all
+from grns.tasks.secrets import seal_payloads
 from grns.tasks.submit import Prepared, submit_in
 
 # Under which consumer a message is remembered, and its id.
@@ -97,6 +98,7 @@ class CommandStore:
         return await send_all(self._submit_once, batch)
 
     async def _submit_once(self, batch: Sequence[SubmitCommand]) -> list[CommandResult | GrnsError]:
+        await seal_payloads(self._database, [command.prepared for command in batch])
         with translated():
             async with self._database.transaction() as connection:
                 are_new = await _mark(connection, batch)

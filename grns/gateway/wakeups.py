@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from grns.errors import InvalidInputError
 from grns.model import wakeup_url
 from grns.model.json import Limits, dumps, loads_stored
+from grns.model.secret import mask_text
 from grns.model.url_policy import Destination
 from grns.postgres import audit_log
 from grns.postgres.database import Database, Row, run
@@ -157,7 +158,7 @@ def _order_of(agent: Row) -> dict[str, Any]:
         "context": {
             "taskTitle": agent["task_type"],
             "taskDescription": None,
-            "inputContext": loads_stored(agent["payload"]),
+            "inputContext": loads_stored(mask_text(agent["payload"])),
             "checkpointData": None if checkpoint is None else loads_stored(checkpoint),
         },
     }

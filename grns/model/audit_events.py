@@ -44,6 +44,13 @@ class TaskChanged(AuditPayload):
     reason: Reason | None = None
 
 
+class SecretRevealed(AuditPayload):
+    """The payload of a task was shown with its secrets."""
+
+    task_id: TaskId
+    reason: Reason | None = None
+
+
 class TaskSignaled(AuditPayload):
     """A signal was sent to a task. If it waited for that, it is queued by another event."""
 
@@ -292,6 +299,7 @@ class WebhookResent(WebhookPayload):
 
 CHANGES: dict[str, type[BaseModel]] = {
     "evt.task.changed": TaskChanged,
+    "evt.secret.revealed": SecretRevealed,
     "evt.task.signaled": TaskSignaled,
     "evt.message.sent": MessageSent,
     "evt.task.discarded": TaskDiscarded,

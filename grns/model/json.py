@@ -34,6 +34,8 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+ANY_SIZE = Limits(document_bytes=2**31)
+"""For what was checked before, and has grown by what grns added."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from grns.model.subjects import DEFAULT_WORKSPACE
+
+if TYPE_CHECKING:
+    from grns.model.secret import Scrubber
 
 
 class Verb(StrEnum):
@@ -76,6 +80,12 @@ class Claim:
     queued_seconds: float
     expires_at: float
     workspace: str = DEFAULT_WORKSPACE
+    # Removes the secrets of the payload from what is said of the attempt; None where it has none.
+    scrubber: Scrubber | None = field(default=None, repr=False, compare=False)
+
+    def scrubbed(self, value: Any) -> Any:
+        """Return a text or a JSON value with `•••` in place of each secret of the payload."""
+        return value if self.scrubber is None else self.scrubber.value(value)
 
     @property
     def counted_attempts(self) -> int:

@@ -1,10 +1,14 @@
 """Sealed values: what is stored encrypted, and opened by who has the key.
 
-A sealed value is a JSON object with one member, `{"$sealed": "1.<key>.<salt>.<text>"}`: the version of this
-form, the name of the master key, 16 random bytes, and what AES-256-GCM made of the value. Each value has a
-key of its own, which HKDF-SHA256 (RFC 5869) derives from the master key, the salt and what the value is: so
-no nonce is ever used twice, and a value opens only as what it was sealed as (a payload of another
-workspace, or the result of another task, does not).
+A sealed value is the text `1.<key>.<salt>.<text>`: the version of this form, the name of the master key, 16
+bytes, and what AES-256-GCM made of the value. Each value has a key of its own, which HKDF-SHA256 (RFC 5869)
+derives from the master key, the salt and what the value is: a value opens only as what it was sealed as (one
+of another workspace does not).
+
+The salt is an HMAC of the value, in the manner of SIV (RFC 5297): no nonce is ever used for two values, and
+the same value sealed twice by one key is the same text. So Postgres compares payloads with secrets as it
+compares others, for idempotency keys and unique tasks. Who reads the table sees which values are alike, and
+nothing else of them.
 """
 
 from __future__ import annotations
@@ -22,13 +26,10 @@ from typing import Any, Final, NoReturn
 
 from grns.errors import SealedError, SettingsError
 
-SEALED: Final = "$sealed"
-"""The member of a sealed value."""
 KEY_BYTES: Final = 32
 _VERSION = "1"
 _SALT_BYTES = 16
 _NONCE_BYTES = 12
-_MARK_BYTES = 16
 _KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 
@@ -86,30 +87,22 @@ class Keyring:
         """The names of the keys, the one that seals first."""
         return list(self._keys)
 
-    def seal(self, plain: str, about: Sequence[str], *, is_marked: bool = False) -> str:
-        """Seal a JSON text; return a JSON text.
+    def seal(self, plain: str, about: Sequence[str], *, by: str | None = None) -> str:
+        """Seal a text.
 
         Args:
             plain: what is sealed.
-            about: what it is, such as ("payload", workspace, task type): it opens as nothing else.
-            is_marked: give it a mark by which another sealing of the same text by the same key is known. It
-                tells who reads the table that two values are alike: for values that are compared.
+            about: what it is, such as ("secret", workspace): it opens as nothing else.
+            by: the name of the key. Defaults to the first one.
         """
-        salt = secrets.token_bytes(_SALT_BYTES)
-        data = plain.encode()
-        parts = [
-            _VERSION,
-            self.current.name,
-            _text(salt),
-            _text(_encrypted(self.current, salt, data, _bound(about))),
-        ]
-        if is_marked:
-            key = _derived(self.current, b"", b"mark", KEY_BYTES)
-            parts.append(_text(hmac.digest(key, _bound(about) + data, "sha256")[:_MARK_BYTES]))
-        return json.dumps({SEALED: ".".join(parts)}, separators=(",", ":"))
+        key = self.current if by is None else self._keys[by]
+        bound, data = _bound(about), plain.encode()
+        mark = _derived(key, b"", b"salt", KEY_BYTES)
+        salt = hmac.digest(mark, bound + b"\x00" + data, "sha256")[:_SALT_BYTES]
+        return ".".join([_VERSION, key.name, _text(salt), _text(_encrypted(key, salt, data, bound))])
 
     def open(self, sealed: str, about: Sequence[str]) -> str:
-        """Open what stands in the member `$sealed`; return the JSON text.
+        """Open a sealed text.
 
         Raises:
             SealedError: `no_key` where the file has no such key; `not_ours` where it is sealed as something
@@ -126,12 +119,6 @@ class Keyring:
             return _decrypted(key, _bytes(salt), _bytes(data), _bound(about)).decode()
         except ValueError:
             _refuse(about)
-
-
-def sealed_part(value: Any) -> str | None:
-    """Return what is to be opened of a stored value; None if it is not sealed."""
-    said = value.get(SEALED) if isinstance(value, dict) else None
-    return said if isinstance(said, str) else None
 
 
 def key_of(sealed: str) -> str:

@@ -1,8 +1,7 @@
 """Secret values within a document: which they are, and what is shown of them.
 
-A secret value is stored as `{"$secret": "<sealed>"}` (see `grns.model.seal`), whether the document around
-it is sealed or not. So who reads a document knows its secrets without asking what was declared, and a
-document that is shown has `•••` in their place.
+A secret value is stored as `{"$secret": "<sealed>"}` (see `grns.model.seal`). So who reads a document knows
+its secrets without asking what was declared, and a document that is shown has `•••` in their place.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from grns.errors import InvalidInputError
-from grns.model.seal import SEALED
 
 SECRET: Final = "$secret"  # noqa: S105  # a name
 """The member of a secret value."""
@@ -22,6 +20,9 @@ LEAST_SCRUBBED: Final = 6
 """Secrets of fewer characters are not looked for in texts: too much else is alike."""
 MOST_PATHS: Final = 32
 _ANY = "*"
+# A stored secret, as Postgres or we write it; within a text that is JSON itself, its quotes are escaped.
+_STORED = re.compile(r'\{\s*(\\*)"\$secret\\*"\s*:\s*\\*"[A-Za-z0-9_.-]*\\*"\s*\}')
+_MEMBER = re.compile(r'"\$secret\\*"\s*:')
 _SEGMENT = re.compile(r"[^.\x00-\x1f]{1,255}")
 
 Path = tuple[str, ...]
@@ -79,32 +80,44 @@ def replace_secrets(document: Any, change: Callable[[str], Any]) -> Any:
     return document
 
 
-def masked(document: Any) -> Any:
-    """Return a document as it is shown: with `•••` in place of each secret."""
-    return replace_secrets(document, lambda _: MASK)
+def mask_text(text: str) -> str:
+    """Return JSON text as it is shown: with `•••` in place of each secret, also within texts of JSON."""
+    return _STORED.sub(_mask, text) if SECRET in text else text
 
 
-def check_clear(document: Any, paths: Sequence[Path] = ()) -> None:
-    """Refuse a document that plays a sealed one: what one caller sealed would be opened for another.
+def mask_bytes(text: bytes) -> bytes:
+    """Return the bytes of JSON text as `mask_text` does."""
+    return mask_text(text.decode()).encode() if SECRET.encode() in text else text
+
+
+def _mask(found: re.Match[str]) -> str:
+    return f'{found[1]}"{MASK}{found[1]}"'
+
+
+def check_clear(text: str) -> None:
+    """Refuse JSON text that plays a stored secret: what one caller sealed would be opened for another.
 
     Raises:
-        InvalidInputError: `sealed_value` where it has a member `$sealed` or `$secret`; `masked_value` where
-            a secret is `•••`, as it was shown.
+        InvalidInputError: `sealed_value` where it has a member `$secret`, or one that looks like it.
     """
-    pending = [document]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            for name in (SEALED, SECRET):
-                if name in item:
-                    raise InvalidInputError("sealed_value", f"the member {name} is kept for sealed values")
-            pending += item.values()
-        elif isinstance(item, list):
-            pending += item
-    replace_at(document, paths, _check_unmasked)
+    if SECRET in text and _MEMBER.search(text):
+        raise InvalidInputError("sealed_value", f"the member {SECRET} is kept for stored secrets")
 
 
-def _check_unmasked(value: Any) -> None:
+def kept_secrets(document: Any, stored: Any) -> Any:
+    """Return a document with the stored secret wherever it says `•••`, as that was shown."""
+    if document == MASK and isinstance(stored, dict) and set(stored) == {SECRET}:
+        return stored
+    if isinstance(document, dict) and isinstance(stored, dict):
+        return {name: kept_secrets(value, stored.get(name)) for name, value in document.items()}
+    if isinstance(document, list) and isinstance(stored, list):
+        beside = [*stored, *[None] * len(document)]
+        return [kept_secrets(value, inner) for value, inner in zip(document, beside, strict=False)]
+    return document
+
+
+def check_unmasked(value: Any) -> None:
+    """Refuse a secret that is `•••` (`masked_value`)."""
     if value == MASK:
         raise InvalidInputError("masked_value", f"a secret is {MASK}, as it was shown: pass its value")
 

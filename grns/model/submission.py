@@ -25,6 +25,7 @@ from grns.model import subjects
 from grns.model.envelope import Instant, MessageId, TraceId, first_problem
 from grns.model.json import Limits, dumps, merge_patch
 from grns.model.labels import Description, Labels, Metadata, Tags, Title
+from grns.model.secret import check_clear, kept_secrets
 from grns.model.task import Task
 from grns.model.unique import Uniqueness
 
@@ -300,10 +301,16 @@ class Edit(BaseModel):
         return route_to(self.target_agent, self.required_capabilities)
 
     def payload_of(self, task: Task, limits: Limits) -> str | None:
-        """Return the new payload as text; None leaves it. Raises InvalidInputError if it cannot be stored."""
-        if self.payload is not None:
-            return dumps(self.payload, limits)
-        return None if self.patch is None else dumps(merge_patch(task.payload, self.patch), limits)
+        """Return the new payload as text; None leaves it. A secret that is `•••`, as it was shown, stays.
+
+        Raises InvalidInputError if it cannot be stored.
+        """
+        changes = self.patch if self.payload is None else self.payload
+        if changes is None:
+            return None
+        check_clear(dumps(changes, limits))
+        wanted = changes if self.payload is not None else merge_patch(task.payload, changes)
+        return dumps(kept_secrets(wanted, task.payload), limits)
 
 
 def edit(**fields: Any) -> Edit:

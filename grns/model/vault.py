@@ -1,108 +1,88 @@
-"""What seals and opens the values of an installation, as its settings say."""
+"""What seals the secrets of documents, and opens them, by the keys of an installation."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grns.errors import InvalidInputError, SealedError
-from grns.model.json import dumps, loads_stored
-from grns.model.seal import SEALED, Keyring, sealed_part
-from grns.model.secret import SECRET, Path, replace_at, replace_secrets
+from grns.model.json import ANY_SIZE, dumps, loads_stored
+from grns.model.seal import Keyring, key_of
+from grns.model.secret import SECRET, Path, Scrubber, check_unmasked, replace_at, replace_secrets
 
-_ABOUT_SECRETS = "secret"
+_ABOUT = "secret"
 
 
 class Vault:
-    """Seals documents as a whole, and secrets within them; opens both.
+    """Seals the secrets of documents, and opens them.
 
-    Without keys it seals nothing: documents pass through, and what is sealed raises `SealedError`.
+    Without keys it seals nothing: a document with a secret raises an error.
 
     Args:
         keys: the keys of GRNS_KEYS_FILE; None: there is none.
-        seals_all: whether documents are sealed as a whole, too, and not only the secrets within them.
-        clear: names of members of payloads that stay in clear beside what is sealed, for filters, limits
-            and unique tasks.
 
     Example:
         vault = Vault(Keyring([MasterKey.new("2026")]))
-        text = vault.seal('{"city": "Rome"}', ("payload", "default", "weather"))
-        vault.open(text, ("payload", "default", "weather"))  # {"city": "Rome"}
+        stored = vault.hide({"token": "t0ken"}, [("token",)], "default")  # {"token": {"$secret": "1.2026…"}}
+        vault.open(stored, "default")  # {"token": "t0ken"}
     """
 
-    def __init__(
-        self, keys: Keyring | None = None, *, seals_all: bool = True, clear: Collection[str] = ()
-    ) -> None:
+    def __init__(self, keys: Keyring | None = None) -> None:
         self.keys = keys
-        self._seals_all = seals_all and keys is not None
-        self._clear = frozenset(clear)
+        # What the task types of a workspace have declared as secret, and when that was read.
+        self.known_paths: dict[str, tuple[float, Mapping[str, tuple[Path, ...]]]] = {}
 
-    def seal(self, text: str, about: Sequence[str], *, is_marked: bool = False) -> str:
-        """Return a JSON text as it is stored.
-
-        Args:
-            text: a JSON text that was checked.
-            about: what it is; it opens as nothing else.
-            is_marked: whether it is to be compared with another one.
-        """
-        if not self._seals_all or self.keys is None:
-            return text
-        sealed = self.keys.seal(text, about, is_marked=is_marked)
-        if not self._clear:
-            return sealed
-        document = loads_stored(text)
-        beside = {name: document[name] for name in self._clear if name in document}
-        return dumps({**json.loads(sealed), **beside}) if beside else sealed
-
-    def open(self, text: str, about: Sequence[str]) -> Any:
-        """Return the value of a stored text; secrets within it stay sealed.
-
-        Members beside `$sealed` are in clear, or were added while it was sealed: they count.
+    def hide(self, document: Any, paths: Sequence[Path], workspace: str, *, by: str | None = None) -> Any:
+        """Return a document with what these paths lead to sealed; `by` names the key.
 
         Raises:
-            SealedError: it cannot be opened here.
+            InvalidInputError: `no_keys` where there is something to be sealed, and no key; `masked_value`
+                where a secret is `•••`, as it was shown.
         """
-        value = loads_stored(text)
-        if (sealed := sealed_part(value)) is None:
-            return value
-        opened = loads_stored(self._opened(sealed, about))
-        beside = {name: member for name, member in value.items() if name != SEALED}
-        return {**opened, **beside} if beside else opened
+        return replace_at(document, paths, lambda value: self._hidden(value, workspace, by))
 
-    def hide(self, document: Any, paths: Sequence[Path], about: Sequence[str]) -> Any:
-        """Return a document with what these paths lead to sealed.
+    def open(self, document: Any, workspace: str) -> Any:
+        """Return a document with its secrets opened. Raises SealedError if one cannot be opened here."""
+        return replace_secrets(document, lambda sealed: self._opened(sealed, workspace))
 
-        Raises:
-            InvalidInputError: `no_keys` where there is something to be sealed, and no key.
-        """
-        return replace_at(document, paths, lambda value: self._hidden(value, about)) if paths else document
-
-    def reveal(self, document: Any, about: Sequence[str]) -> tuple[Any, list[Any]]:
-        """Return a document with its secrets opened, and their values.
+    def open_text(self, text: str, workspace: str) -> tuple[str, Scrubber | None]:
+        """Open the secrets of stored JSON text; return the text, and what removes their values from others.
 
         Raises:
             SealedError: one cannot be opened here.
         """
+        if SECRET not in text:
+            return text, None
         values: list[Any] = []
 
         def opened(sealed: str) -> Any:
-            values.append(loads_stored(self._opened(sealed, (_ABOUT_SECRETS, *about))))
+            values.append(self._opened(sealed, workspace))
             return values[-1]
 
-        return replace_secrets(document, opened), values
+        document = replace_secrets(loads_stored(text), opened)
+        return (dumps(document, ANY_SIZE), Scrubber(values)) if values else (text, None)
 
-    def _hidden(self, value: Any, about: Sequence[str]) -> Any:
+    def reseal(self, document: Any, workspace: str) -> Any:
+        """Return a document whose secrets are sealed by the first key. Raises SealedError."""
+
+        def resealed(sealed: str) -> Any:
+            if self.keys is not None and key_of(sealed) == self.keys.current.name:
+                return {SECRET: sealed}
+            return self._hidden(self._opened(sealed, workspace), workspace, None)
+
+        return replace_secrets(document, resealed)
+
+    def _hidden(self, value: Any, workspace: str, by: str | None) -> Any:
         if isinstance(value, dict) and set(value) == {SECRET}:
-            return value  # a merge patch has left it as it was
+            return value  # a patch has left it as it was
+        check_unmasked(value)
         if self.keys is None:
             raise InvalidInputError(
-                "no_keys", "this task has secrets, and this process has no key to seal them"
+                "no_keys", "this task has secrets, and no key to seal them is here: set GRNS_KEYS_FILE"
             )
-        sealed: str = json.loads(self.keys.seal(dumps(value), (_ABOUT_SECRETS, *about)))[SEALED]
-        return {SECRET: sealed}
+        return {SECRET: self.keys.seal(dumps(value, ANY_SIZE), (_ABOUT, workspace), by=by)}
 
-    def _opened(self, sealed: str, about: Sequence[str]) -> str:
+    def _opened(self, sealed: str, workspace: str) -> Any:
         if self.keys is None:
-            raise SealedError("no_key", "it is sealed, and this process has no keys: set GRNS_KEYS_FILE")
-        return self.keys.open(sealed, about)
+            raise SealedError("no_key", "it has secrets, and no key to open them is here: set GRNS_KEYS_FILE")
+        return loads_stored(self.keys.open(sealed, (_ABOUT, workspace)))

@@ -15,6 +15,7 @@ from grns.operations.model import Action, OperationRequest, State
 from grns.postgres.database import Database, Row, Session
 from grns.postgres.paging import Page, page_of
 from grns.tasks.search import TaskSummary, count, list_tasks
+from grns.tasks.secrets import sealed_patch
 
 _SAMPLED = 300
 _HIGHEST = 2**63 - 1
@@ -102,9 +103,10 @@ async def create_operation(
 ) -> Operation:
     """Ask for an operation; a runner does it. Tasks that end from now on are none of it."""
     tasks = await count(database, workspace=workspace, wanted=filters.parse(wanted.filter))
+    patch = None if wanted.patch is None else await sealed_patch(database, wanted.patch, workspace)
     rows = await database.run(
         "create_operation", workspace, wanted.action.value, wanted.filter, wanted.canary,
-        wanted.rate_per_minute, None if wanted.patch is None else json.dumps(wanted.patch), wanted.agent_type,
+        wanted.rate_per_minute, None if patch is None else json.dumps(patch), wanted.agent_type,
         wanted.reason, actor, tasks.number, tasks.is_exact,
     )  # fmt: skip
     return await read_operation(database, rows[0]["id"], workspace=workspace)

@@ -13,6 +13,7 @@ from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction
 
 from grns.errors import OutcomeUnknownError, SettingsError, UnavailableError, UnusableError
+from grns.model.vault import Vault
 from grns.postgres.errors import DRIVER_ERRORS, translated
 from grns.postgres.statements import statement
 from grns.telemetry import failpoint
@@ -62,7 +63,8 @@ class Database:
 
     `answer_seconds` bounds the wait for each answer. A missing answer raises `OutcomeUnknownError`, a missing
     connection `UnavailableError`. A pool `for_handlers` keeps the server's settings, opens its first
-    connection on first use, and lets borrowers wait for their turn.
+    connection on first use, and lets borrowers wait for their turn. `vault` seals and opens what is secret in
+    what is stored.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class Database:
         is_tuned: bool = True,
         answer_seconds: float = 30.0,
         for_handlers: bool = False,
+        vault: Vault | None = None,
     ) -> None:
+        self.vault = vault or Vault()
         self._url = url
         self._name = name
         self._size = size
@@ -151,7 +155,7 @@ class Database:
     async def session(self) -> AsyncIterator[Session]:
         """Lend one connection for a long time: once it breaks, all its statements fail."""
         async with self.connection() as connection:
-            yield Session(connection)
+            yield Session(connection, self.vault)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -217,7 +221,8 @@ class Database:
 class Session:
     """One connection: all its statements reach the same server, or fail."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, vault: Vault | None = None) -> None:
+        self.vault = vault or Vault()
         self._connection = connection
 
     async def run(self, name: str, *arguments: Any) -> Sequence[Row]:

@@ -16,7 +16,7 @@ from grns.postgres.database import Connection, Row, run
 from grns.schedules.model import RunOutcome, RunSource, Schedule
 from grns.schedules.service import no_schedule, schedule_of
 from grns.schedules.ticks import due
-from grns.tasks.submit import Prepared, Submitted, answers, call, prepare
+from grns.tasks.submit import Prepared, Submitted, answers, call, prepare_stored
 
 _ACTOR = "schedule"
 _MOST_BEHIND = 50  # of a long queue, the nearest
@@ -194,7 +194,7 @@ def prepare_task(decision: Decision, needed: Sequence[str], limits: Limits) -> P
         idempotency_key=schedule.key(decision.due_at),
         needs=tuple(Need(task=task_id, outcome="end") for task_id in needed),
     )
-    return prepare(fields, limits)
+    return prepare_stored(fields, limits)
 
 
 async def note(

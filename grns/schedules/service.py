@@ -6,11 +6,13 @@ from datetime import datetime
 
 from grns.errors import ContendedError, InvalidInputError, NotFoundError
 from grns.model.json import Limits, dumps, loads_stored
+from grns.model.secret import Path, check_clear
 from grns.postgres import audit_log
 from grns.postgres.database import Connection, Database, Row, Session, build, run
 from grns.postgres.paging import Page, cursor, instant, page_of, parts
 from grns.schedules.model import Pruned, Schedule, ScheduleRun, ScheduleSpec
 from grns.schedules.ticks import Rhythm
+from grns.tasks.secrets import sealed_payload
 
 _LONGEST_REASON = 1000
 _MOST_ORPHANS = 1000
@@ -29,15 +31,19 @@ async def put(
     actor: str,
     limits: Limits,
     is_declared: bool = False,
+    secret: tuple[Path, ...] | None = None,
 ) -> Schedule:
     """Create a schedule, or replace the one of its name. A new rhythm begins now.
 
     Args:
         is_declared: a worker that starts declares it; `prune` deletes it once no live worker does.
+        secret: what the handler declares as secret in the payload; None: the handler is not known.
 
     Raises InvalidInputError: `bad_schedule`, or the code of what is wrong with its payload.
     """
-    payload = dumps(spec.payload, limits)
+    text = dumps(spec.payload, limits)
+    check_clear(text)
+    payload = await sealed_payload(database, text, workspace, spec.task_type, secret)
     async with database.transaction() as connection:
         now = await _now(connection)
         rhythm = Rhythm(spec.cron, spec.every_seconds, spec.time_zone, now)

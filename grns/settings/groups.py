@@ -81,6 +81,9 @@ class ConnectionSettings(SettingsGroup):
     nats_max_consumers: int = Field(20_000, gt=0, description="maximum durable consumers per stream")
     nats_startup_seconds: Seconds = Field(30.0, description="time to wait for NATS at startup")
     workspace: str = Field(subjects.DEFAULT_WORKSPACE, description="workspace of this worker or client")
+    keys_file: Path | None = Field(
+        None, description="file of the keys that seal secrets; `grns admin keys new` writes one"
+    )
 
     @field_validator("workspace")
     @classmethod

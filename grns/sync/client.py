@@ -32,7 +32,7 @@ from grns.sync.operator import SyncOperatorMethods
 from grns.sync.questions import SyncQuestions
 from grns.sync.schedules import SyncSchedules
 from grns.sync.workflow import SyncWorkflow, SyncWorkflowHandle
-from grns.tasks.submit import Submitted, submit_in_sync
+from grns.tasks.submit import Prepared, Submitted, submit_in_sync
 from grns.tasks.workflow_plan import PlannedWorkflow
 from grns.worker.handler import Handler
 
@@ -143,12 +143,13 @@ class SyncClient(SyncOperatorMethods):
         Args:
             connection: a connection of psycopg or Django (`django.db.connection`), or a `Session` or
                 `Connection` of SQLAlchemy on psycopg. The task becomes part of your transaction and exists if
-                you commit. The client opens no connection of its own for it.
+                you commit. For a handler without secrets the client opens no connection of its own.
         """
         if connection is None:
             made = self.ask(lambda client: client.submit(task, payload, **options))
             return SyncTaskHandle(made.id, made.created, made.trace_id, self, task)
         prepared = self._reader.prepare({"task": task, "payload": payload, **options})
+        self._seal([prepared])
         (answer,) = submit_in_sync(connection, [prepared], actor=self._actor)
         if isinstance(answer, ConflictError):
             raise answer
@@ -171,6 +172,7 @@ class SyncClient(SyncOperatorMethods):
 
         if connection is not None:
             prepared = self._reader.prepare_many(said)
+            self._seal(prepared)
             return handles(submit_in_sync(connection, prepared, actor=self._actor))
         try:
             return handles(self.ask(lambda client: client.submit_many(said)))
@@ -210,6 +212,11 @@ class SyncClient(SyncOperatorMethods):
             yield batch
             batch.seal()
 
+    def _seal(self, tasks: Sequence[Prepared]) -> None:
+        """Seal what is secret; what a handler is known of that declares no secrets needs no connection."""
+        if any(one.secret != () for one in tasks):
+            self.ask(lambda client: client._seal(tasks))
+
     def _submit_workflow(
         self, plan: PlannedWorkflow, tasks: Sequence[Any], connection: Any
     ) -> list[SyncTaskHandle[Any]]:
@@ -217,6 +224,7 @@ class SyncClient(SyncOperatorMethods):
         if connection is None:
             made = self.ask(lambda client: client._submit_workflow(plan, tasks, None))
         else:
+            self._seal(plan.tasks)
             made = submit_in_sync(connection, plan.tasks, actor=self._actor, workflow=plan.workflow)
         return [
             SyncTaskHandle(one.id, one.created, one.trace_id, self, task)

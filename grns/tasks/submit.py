@@ -12,12 +12,14 @@ from typing import Any
 
 from grns.errors import ConflictError, GrnsError, InvalidInputError
 from grns.model.json import Limits, dumps
+from grns.model.secret import Path, check_clear
 from grns.model.submission import Failures, Submission
 from grns.model.task import new_id, next_id
 from grns.postgres import user_connection
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
 from grns.postgres.singles import send_all
+from grns.tasks.secrets import seal_payloads
 
 _MOST_KNOWN = 1000
 _EMPTY: dict[str, Any] = {}
@@ -25,12 +27,18 @@ _EMPTY: dict[str, Any] = {}
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
 class Prepared:
-    """A submission that is checked, has its id, and its payload as text."""
+    """A submission that is checked, has its id, and its payload as text.
+
+    `secret` leads to what its handler declares as secret; None: the handler is not known. `is_sealed` tells
+    that what is secret is sealed in the text.
+    """
 
     id: str
     submission: Submission
     payload: str
     trace_id: str
+    secret: tuple[Path, ...] | None = None
+    is_sealed: bool = False
 
 
 @dataclass(slots=True)  # made for each task: frozen ones take five times as long to make
@@ -48,9 +56,20 @@ def prepare(submission: Submission, limits: Limits) -> Prepared:
     return _prepared(submission, submission.payload, limits)
 
 
+def prepare_stored(submission: Submission, limits: Limits) -> Prepared:
+    """Do the same with a payload that was stored before, as that of a schedule: its secrets are sealed."""
+    return _made(submission, dumps(submission.payload, limits), is_sealed=True)
+
+
 def _prepared(submission: Submission, payload: dict[str, Any], limits: Limits) -> Prepared:
+    text = dumps(payload, limits)
+    check_clear(text)
+    return _made(submission, text)
+
+
+def _made(submission: Submission, text: str, *, is_sealed: bool = False) -> Prepared:
     task_id = new_id(time.time_ns() // 1_000_000, getrandbits(80).to_bytes(10, "big"))
-    return Prepared(task_id, submission, dumps(payload, limits), submission.trace_id or new_trace_id())
+    return Prepared(task_id, submission, text, submission.trace_id or new_trace_id(), is_sealed=is_sealed)
 
 
 def new_trace_id() -> str:
@@ -263,6 +282,7 @@ class Submissions:
     async def submit(self, prepared: Prepared) -> Submitted:
         """Create one task, or return the one that has its key."""
         answer: Submitted | GrnsError
+        await seal_payloads(self._database, [prepared])  # alone: what is wrong with it is not that of others
         if prepared.submission.needs:
             (answer,) = await self.submit_many([prepared])
         else:
@@ -274,6 +294,7 @@ class Submissions:
 
     async def submit_many(self, batch: Sequence[Prepared]) -> list[Submitted | ConflictError]:
         """Create many tasks in one statement and one transaction: all that do not conflict."""
+        await seal_payloads(self._database, batch)
         statement, arguments = call(batch, self._actor)
         return answers(batch, await self._database.run(statement, *arguments))
 
@@ -281,6 +302,7 @@ class Submissions:
         self, batch: Sequence[Prepared], workflow: NewWorkflow
     ) -> list[Submitted | ConflictError]:
         """Create a workflow and its tasks, all or none."""
+        await seal_payloads(self._database, batch)
         statement, arguments = call(batch, self._actor, workflow)
         return answers(batch, await self._database.run(statement, *arguments))
 
@@ -296,7 +318,10 @@ async def submit_in(
     actor: str | None = None,
     workflow: NewWorkflow | None = None,
 ) -> list[Submitted | ConflictError]:
-    """Create tasks inside the caller's transaction. Nothing exists unless the caller commits."""
+    """Create tasks inside the caller's transaction. Nothing exists unless the caller commits.
+
+    Their secrets are sealed: see `seal_payloads`.
+    """
     return answers(batch, await user_connection.fetch(connection, *call(batch, actor, workflow, wakes=True)))
 
 

@@ -242,6 +242,16 @@ class NoHandler(Signal):
     handlers: str
 
 
+@signal("secrets_closed", level="error", throttle_by=("task_type", "code"))
+class SecretsClosed(Signal):
+    """The secrets of a payload cannot be opened here; the task is given back, unspent."""
+
+    task_id: str
+    task_type: str
+    code: str
+    error: str
+
+
 @signal("agent_nudged", level="debug")
 class AgentNudged(Signal):
     agent_type: str

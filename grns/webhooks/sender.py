@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError
+from grns.model.secret import mask_bytes
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
@@ -246,7 +247,7 @@ class WebhookSender(PeriodicService):
 
 
 def _document(claimed: ClaimedDelivery, event: DeliveryEvent) -> bytes:
-    return webhook.document(
+    body = webhook.document(
         workspace=claimed.workspace,
         version=event.version,
         was=event.was,
@@ -257,3 +258,4 @@ def _document(claimed: ClaimedDelivery, event: DeliveryEvent) -> bytes:
         emitted_at=event.emitted_at,
         payload=event.payload,
     )
+    return mask_bytes(body)

@@ -21,7 +21,7 @@ from grns.worker.command import ExecuteCommand
 _PAUSE_SECONDS = 0.1
 # The columns of a claim in the order of its fields; `expires_at` and `workspace` are set here.
 _FIELDS: Callable[[Row], tuple[Any, ...]] = itemgetter(
-    *(field.name for field in fields(Claim) if field.name not in ("expires_at", "workspace"))
+    *(field.name for field in fields(Claim) if field.name not in ("expires_at", "workspace", "scrubber"))
 )
 
 

@@ -281,7 +281,9 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
             task_id=self.id, task_type=self.task_type, attempt=self.attempt, trace_id=self.trace_id
         )
         progress = self._own_progress()
-        return TaskLogger(logger, progress.log, progress.least_level)
+        if (scrubber := self._claim.scrubber) is None:
+            return TaskLogger(logger, progress.log, progress.least_level)
+        return TaskLogger(logger, progress.log, progress.least_level, scrub=scrubber.value)
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction whose commit also completes the task, in an `async def` handler.

@@ -57,8 +57,17 @@ async def put_declared(
     specs = {one.spec().name: one.spec() for one in declared}
     if len(specs) < len(declared):
         raise InvalidInputError("bad_schedule", "two schedules of the pool have one name: give one a name=")
+    secrets = {one.spec().name: one.handler.secret_paths for one in declared}
     for spec in specs.values():
-        await service.put(database, spec, workspace=workspace, actor=actor, limits=limits, is_declared=True)
+        await service.put(
+            database,
+            spec,
+            workspace=workspace,
+            actor=actor,
+            limits=limits,
+            is_declared=True,
+            secret=secrets[spec.name],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +118,16 @@ async def put_declared_limits(
 async def publish_task_types(
     database: Database, handlers: Iterable[Handler[Any, Any]], *, workspace: str, agent_type: str
 ) -> None:
-    """Publish the task types of a pool that are to be, and no others of it."""
-    published = sorted((one for one in handlers if one.is_published), key=lambda one: one.task_type)
-    schemas = [dumps(one.call_signature.payload_schema(), _SCHEMA) for one in published]
+    """Publish the task types of a pool that are to be, and say what is secret in others; keep none else."""
+    published = sorted(
+        (one for one in handlers if one.is_published or one.secret_paths), key=lambda one: one.task_type
+    )
+    schemas = [
+        dumps(one.call_signature.payload_schema(), _SCHEMA) if one.is_published else "{}" for one in published
+    ]
     await database.run(
         "publish_task_types", workspace, agent_type, [one.task_type for one in published],
         [inspect.getdoc(one.function) for one in published], schemas,
+        [one.is_published for one in published],
+        [",".join(".".join(path) for path in one.secret_paths) for one in published],
     )  # fmt: skip

@@ -20,10 +20,18 @@ from typing import TypeVar
 from uuid import UUID
 
 from grns.dead_letters.queue import DeadLetterQueue
-from grns.errors import GrnsError, InvalidInputError, LeaseLostError, RejectedError, UnavailableError
+from grns.errors import (
+    GrnsError,
+    InvalidInputError,
+    LeaseLostError,
+    RejectedError,
+    SealedError,
+    UnavailableError,
+)
 from grns.model.json import Limits
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.model.task import command_id, random_uuid
+from grns.model.vault import Vault
 from grns.nats.delivery import Delivery
 from grns.telemetry import current, failpoint
 from grns.telemetry.signal import Emit
@@ -35,6 +43,7 @@ from grns.telemetry.task_signals import (
     DeliveryDeferred,
     LeaseLost,
     NoHandler,
+    SecretsClosed,
     TaskNotClaimed,
 )
 from grns.worker.claims import Claims
@@ -48,6 +57,7 @@ from grns.worker.slots import Slots
 # Delays of redelivery for a task that its sender's transaction may not have committed yet.
 UNKNOWN_TASK_DELAYS = (1.0, 2.0, 4.0, 8.0)
 _LONGEST_PAUSE_SECONDS = 1.0
+_CLOSED_SECONDS = 2.0  # for so long a task whose secrets cannot be opened is kept: others find time
 _MOST_WARNINGS = 100
 _MOST_DONE = 10_000
 _NO_HEADERS: Mapping[str, str] = {}
@@ -176,6 +186,7 @@ class Executor(Claimer):
     leases: LeaseManager
     handlers: HandlerRunner
     slots: Slots
+    vault: Vault
     # Commands of tasks that hints named before: their claims have committed.
     _done_commands: OrderedDict[UUID, None] = field(default_factory=OrderedDict, init=False)
 
@@ -277,6 +288,8 @@ class Executor(Claimer):
                     partial(self._release, claim, lease.ended or "deadline", have_begun=False)
                 )
                 return
+            if not await self._open(claim):
+                return
             started_at = time.monotonic()
             with self.spans.running(claim) as running:
                 outcome, context = await self.handlers.run(claim, lease)
@@ -291,6 +304,17 @@ class Executor(Claimer):
             self._note_finish(claim, outcome, finished, time.monotonic() - started_at)
             if lease.still_running is not None:
                 await asyncio.wait([lease.still_running])
+
+    async def _open(self, claim: Claim) -> bool:
+        """Open the secrets of a payload; without their key, give the task back for a worker that has it."""
+        try:
+            claim.payload, claim.scrubber = self.vault.open_text(claim.payload, claim.workspace)
+        except SealedError as error:
+            self.emit(SecretsClosed(claim.id, claim.task_type, error.code, str(error)))
+            await asyncio.sleep(_CLOSED_SECONDS)
+            await self._persist(partial(self._release, claim, error.code, have_begun=False))
+            return False
+        return True
 
     async def release(self, claim: Claim, reason: str) -> None:
         """Give a claimed task back before its handler has begun; the attempt does not count."""

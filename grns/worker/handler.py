@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.duration import LONGEST_WAIT_SECONDS, seconds_of
 from grns.model.retry import Backoff
+from grns.model.secret import Path, read_paths
 from grns.model.submission import MAX_ATTEMPTS_LIMIT
 from grns.model.unique import Unique
 from grns.worker.progress import LEAST_STALL_SECONDS
@@ -76,6 +78,7 @@ class HandlerSettings:
     unique: Unique | None = None
     stall_seconds: float | None = None
     is_published: bool = False
+    secret: tuple[Path, ...] = ()
 
     def over(self, outer: HandlerSettings) -> HandlerSettings:
         """Return these settings, completed by those of a pool around."""
@@ -88,6 +91,7 @@ class HandlerSettings:
             self.unique,
             self.stall_seconds,
             self.is_published,
+            self.secret,
         )
 
 
@@ -101,6 +105,7 @@ def checked_settings(
     unique: Unique | None = None,
     stall_timeout: float | timedelta | None = None,
     publish: bool = False,
+    secret: Sequence[str] = (),
     **unknown: Any,
 ) -> HandlerSettings:
     """Return settings. Raises InvalidInputError (`bad_handler`) that names the wrong one."""
@@ -126,6 +131,7 @@ def checked_settings(
         unique,
         _checked_stall(stall_timeout),
         publish is True,
+        _checked_paths(secret),
     )
 
 
@@ -172,6 +178,11 @@ class Handler(Generic[PayloadT, ResultT]):
         self.unique = settings.unique
         if self.unique is not None and (field := self.call_signature.lacks(self.unique.key)) is not None:
             raise InvalidInputError("bad_handler", f"unique: the payload of {task_type} has no field {field}")
+        for path in settings.secret:
+            if (field := self.call_signature.lacks(path[0])) is not None and field != "*":
+                raise InvalidInputError(
+                    "bad_handler", f"secret: the payload of {task_type} has no field {field}"
+                )
         self.is_published = settings.is_published
         self._settings = settings
         self.settle()
@@ -206,6 +217,11 @@ class Handler(Generic[PayloadT, ResultT]):
                 obj=self,
             )
 
+    @cached_property
+    def secret_paths(self) -> tuple[Path, ...]:
+        """The places of the payload that are secret: those of `secret=`, and those of its annotation."""
+        return tuple(dict.fromkeys((*self._settings.secret, *self.call_signature.secret_paths)))
+
     @property
     def agent_type(self) -> str:
         """Name of the pool that tasks of this type go to."""
@@ -236,6 +252,12 @@ def _checked_errors(name: str, errors: Errors) -> Errors:
     ):
         return errors
     raise InvalidInputError("bad_handler", f"{name} must be a tuple of exception classes, not {errors!r}")
+
+
+def _checked_paths(secret: Sequence[str]) -> tuple[Path, ...]:
+    if isinstance(secret, str) or not all(isinstance(path, str) for path in secret):
+        raise InvalidInputError("bad_handler", f"secret is a list of paths, as ['auth.*'], not {secret!r}")
+    return read_paths(secret)
 
 
 def _checked_attempts(most: int | None) -> int | None:

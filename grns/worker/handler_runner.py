@@ -252,7 +252,8 @@ class HandlerRunner:
             self._emit(AttemptSnoozed(claim.id, claim.task_type, claim.attempt, claim.trace_id, seconds))
             return Outcome(Verb.SNOOZE, backoff_seconds=seconds)
         error_class, message = describe(error, handler)
-        traceback = "" if is_on_purpose(error) else redacted(traceback_text(error))
+        message = claim.scrubbed(message)
+        traceback = "" if is_on_purpose(error) else claim.scrubbed(redacted(traceback_text(error)))
         asked = asked_backoff(error)
         is_asked_for = isinstance(error, Retry) and claim.counted_attempts < claim.attempt_limit
         self._emit(

@@ -182,6 +182,9 @@ class Pool:
                 step, in seconds or as a `timedelta`, 5 seconds at least. Then it is ended, and the task is
                 queued again, one priority higher. Defaults to no limit.
             publish: clients of MCP get the task type as a tool, with the docstring as its description.
+            secret: paths of the payload that are secret, such as `["token", "accounts.*.password"]`: they are
+                stored encrypted, shown as `•••`, and only the handler gets them. `SecretStr` in a model is
+                secret by itself. Needs GRNS_KEYS_FILE.
 
         Returns:
             The handler, which can be called as the function.

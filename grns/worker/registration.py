@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar, overload
@@ -71,6 +71,7 @@ class Registration:
         unique: Unique | None = None,
         stall_timeout: float | timedelta | None = None,
         publish: bool = False,
+        secret: Sequence[str] = (),
     ) -> Registration: ...
 
     def __call__(self, function: Any = None, /, **options: Any) -> Any:

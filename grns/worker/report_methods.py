@@ -59,7 +59,7 @@ class ReportMethods:
                 ctx.progress(100 * number / len(pages), f"page {number + 1} of {len(pages)}")
                 await read(page)
         """
-        self._own_progress().report(percent, step, remaining)
+        self._own_progress().report(percent, self._claim.scrubbed(step), remaining)
 
     def checkpoint(self, data: Any) -> None:
         """Keep data for the next attempt, which finds it in `last_checkpoint`. Any handler may call it.
@@ -113,7 +113,7 @@ class ReportMethods:
             async for token in model.answer(question):
                 ctx.stream(token)
         """
-        self._own_output().write(chunk, kind)
+        self._own_output().write(self._claim.scrubbed(chunk), kind)
 
     @property
     def streamed(self) -> list[Any]:

@@ -17,6 +17,7 @@ from pydantic_core import PydanticSerializationError
 from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
 from grns.model.json import jsonable
+from grns.model.secret import Path, read_paths, secret_paths_of
 from grns.worker.context import Context
 
 _CONTEXT_NAMES = ("ctx", "context")
@@ -88,12 +89,17 @@ class Signature:
             )
         is_any = payload in (None, Any, dict, dict[str, Any], inspect.Parameter.empty)
         self.payload = None if is_any else _adapter(function, payload)
-        if (secret := _secret_in(payload, set())) is not None:
+        if (secret := _secret_in(payload, set())) is not None and not self.secret_paths:
             raise _refused(
                 function,
-                f"{secret} is a secret of pydantic, which becomes '**********' in JSON: put the name of the"
-                " secret into the payload, and read its value in the handler",
+                f"{secret} is a secret of pydantic, and its place in the payload is not told by the schema:"
+                " name it with secret=['PATH']",
             )
+
+    @cached_property
+    def secret_paths(self) -> tuple[Path, ...]:
+        """The places of the payload that its annotation declares as secret."""
+        return read_paths(secret_paths_of(self.payload_schema()))
 
     def payload_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the payload; that of any object if there is none."""
@@ -160,6 +166,10 @@ class Signature:
         try:
             checked = self.payload.validate_python(value)
             document = self.payload.dump_python(checked, mode="json", by_alias=True, round_trip=True)
+            if self.secret_paths:  # which pydantic writes as '**********'
+                document = _with_secrets(
+                    document, self.payload.dump_python(checked, by_alias=True, round_trip=True)
+                )
             self.payload.validate_python(document)  # as the worker will: aliases may differ
             return document
         except ValidationError as error:
@@ -270,6 +280,20 @@ def _secret_in(annotation: Any, seen: set[Any]) -> str | None:
         if name not in written and (found := _secret_in(field.annotation, seen)) is not None:
             return f"{annotation.__name__}.{name}" if "." not in found else found
     return None
+
+
+def _with_secrets(document: Any, value: Any) -> Any:
+    """Return a JSON value with the secrets of the value that it was made of."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, SecretBytes):
+        return value.get_secret_value().decode()
+    if isinstance(value, dict) and isinstance(document, dict) and len(value) == len(document):
+        pairs = zip(document.items(), value.values(), strict=True)
+        return {name: _with_secrets(member, inner) for (name, member), inner in pairs}
+    if isinstance(value, list | tuple) and isinstance(document, list) and len(value) == len(document):
+        return [_with_secrets(member, inner) for member, inner in zip(document, value, strict=True)]
+    return document
 
 
 def _refused(function: Callable[..., Any], why: str) -> InvalidInputError:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from grns.model.failure import clean, error_message
+from grns.model.failure import clean, error_message, traceback_text
 from grns.model.json import Limits, dumps, jsonable
 from grns.model.log_line import LEVELS, LONGEST_MESSAGE, MOST_FIELD_BYTES, MOST_OF_ATTEMPT, MOST_UNSENT, Line
 
@@ -20,6 +20,10 @@ _LEVELS = {
     "critical": 50, "fatal": 50,
 }  # fmt: skip
 _DERIVE = frozenset({"bind", "unbind", "try_unbind", "new"})
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 class LineBudget:
@@ -60,7 +64,9 @@ class TaskLogger:
         note: Callable[[int, str, str | None], None],
         least_level: int,
         fields: dict[str, Any] | None = None,
+        scrub: Callable[[Any], Any] = _as_it_is,
     ) -> None:
+        self._scrub = scrub
         self._logger = logger
         self._note = note
         self._least_level = least_level
@@ -78,18 +84,36 @@ class TaskLogger:
             return found
 
         def log(event: Any = None, *arguments: Any, **fields: Any) -> Any:
+            event, arguments, fields = self._scrubbed(event, arguments, fields)
             if level >= self._least_level:
                 self._keep(level, name.endswith("exception"), event, arguments, fields)
-            return _written(found, event, arguments, fields)
+            return _written(found, event, arguments, self._without_values(fields, name.endswith("exception")))
 
         return log
 
+    def _scrubbed(
+        self, event: Any, arguments: tuple[Any, ...], fields: dict[str, Any]
+    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        if self._scrub is _as_it_is:
+            return event, arguments, fields
+        return self._scrub(event), tuple([self._scrub(one) for one in arguments]), self._scrub(fields)
+
+    def _without_values(self, fields: dict[str, Any], is_exception: bool) -> dict[str, Any]:
+        """Return fields with the traceback as a text without secrets, in place of the error."""
+        is_error = fields.get("exc_info", is_exception)
+        error = is_error if isinstance(is_error, BaseException) else sys.exc_info()[1] if is_error else None
+        if error is None or self._scrub is _as_it_is:
+            return fields
+        return {**fields, "exc_info": False, "exception": self._scrub(traceback_text(error))}
+
     def _derived(self, name: str, names: tuple[str, ...], fields: dict[str, Any]) -> TaskLogger:
+        fields = self._scrub(fields)
         logger = getattr(self._logger, name)(*names, **fields)
         kept = {} if name == "new" else {one: self._fields[one] for one in self._fields if one not in names}
-        return TaskLogger(logger, self._note, self._least_level, kept | fields)
+        return TaskLogger(logger, self._note, self._least_level, kept | fields, self._scrub)
 
     def _log(self, level: int, event: Any = None, *arguments: Any, **fields: Any) -> Any:
+        event, arguments, fields = self._scrubbed(event, arguments, fields)
         rounded = min(max(level // 10 * 10, logging.DEBUG), logging.CRITICAL)
         if rounded >= self._least_level:
             self._keep(rounded, False, event, arguments, fields)
@@ -104,7 +128,7 @@ class TaskLogger:
         error = is_error if isinstance(is_error, BaseException) else sys.exc_info()[1] if is_error else None
         if error is not None:
             said["error"] = f"{type(error).__name__}: {error_message(error)}"[:LONGEST_MESSAGE]
-        self._note(level, message_of(event, arguments), fields_of(said))
+        self._note(level, self._scrub(message_of(event, arguments)), fields_of(self._scrub(said)))
 
 
 def _written(

@@ -9,81 +9,93 @@ import pytest
 from pydantic import BaseModel, SecretBytes, SecretStr
 
 from grns.errors import InvalidInputError, SealedError
+from grns.model.json import dumps
 from grns.model.seal import Keyring, MasterKey
 from grns.model.secret import (
     MASK,
     Scrubber,
     check_clear,
-    masked,
+    kept_secrets,
+    mask_text,
     read_paths,
     replace_at,
     secret_paths_of,
 )
 from grns.model.vault import Vault
 
-ABOUT = ("payload", "default", "deploy")
+OURS = "default"
 KEYS = Keyring([MasterKey.new("key")])
 DOCUMENT = {
     "auth": {"token": "t0ken-t0ken", "user": "ann", "old": None},
     "hosts": [{"name": "a", "password": "pw-a-pw-a"}, {"name": "b", "password": ["pw-b-pw-b", 7]}],
     "city": "Rome",
 }
+MASKED = {
+    "auth": {"token": MASK, "user": MASK, "old": None},
+    "hosts": [{"name": "a", "password": MASK}, {"name": "b", "password": MASK}],
+    "city": "Rome",
+}
 PATHS = read_paths(["auth.*", "hosts.*.password", "missing.too"])
 
 
-def test_secrets_are_hidden_shown_as_dots_and_revealed() -> None:
-    vault = Vault(KEYS, seals_all=False)
-    hidden = vault.hide(DOCUMENT, PATHS, ABOUT)
-    stored = vault.seal(json.dumps(hidden), ABOUT)
+def test_secrets_are_hidden_shown_as_dots_and_opened() -> None:
+    vault = Vault(KEYS)
+    stored = json.dumps(vault.hide(DOCUMENT, PATHS, OURS))
     assert not any(secret in stored for secret in ("t0ken", "ann", "pw-a", "pw-b"))
     assert "Rome" in stored
-    opened = vault.open(stored, ABOUT)
-    assert masked(opened) == {
-        "auth": {"token": MASK, "user": MASK, "old": None},
-        "hosts": [{"name": "a", "password": MASK}, {"name": "b", "password": MASK}],
-        "city": "Rome",
-    }
-    document, values = vault.reveal(opened, ABOUT)
-    assert document == DOCUMENT
-    assert sorted(map(str, values)) == ["['pw-b-pw-b', 7]", "ann", "pw-a-pw-a", "t0ken-t0ken"]
+    assert json.loads(mask_text(stored)) == MASKED
+    text, scrubber = vault.open_text(stored, OURS)
+    assert json.loads(text) == DOCUMENT == vault.open(json.loads(stored), OURS)
+    assert scrubber is not None
+    assert scrubber.text("t0ken-t0ken pw-b-pw-b") == f"{MASK} {MASK}"
     with pytest.raises(SealedError):
-        vault.reveal(opened, ("payload", "default", "other"))
+        vault.open(json.loads(stored), "other")
+
+
+def test_stored_secrets_are_masked_in_texts_of_json_too() -> None:
+    document = {"a": Vault(KEYS).hide({"x": "hunter22"}, [("x",)], OURS)}
+    for _ in range(3):
+        document = {"line": json.dumps(document), "beside": '"$secret"'}
+        shown = mask_text(json.dumps(document, indent=1))
+        assert MASK in shown or "\\u2022" in shown
+        assert "key." not in shown
+        assert json.loads(shown)["beside"] == '"$secret"'
 
 
 def test_a_secret_that_is_sealed_stays_as_it_is() -> None:
     """A merge patch of another member hides the document again."""
     vault = Vault(KEYS)
-    hidden = vault.hide(DOCUMENT, PATHS, ABOUT)
-    assert vault.hide({**hidden, "city": "Bonn"}, PATHS, ABOUT) == {**hidden, "city": "Bonn"}
+    hidden = vault.hide(DOCUMENT, PATHS, OURS)
+    assert vault.hide({**hidden, "city": "Bonn"}, PATHS, OURS) == {**hidden, "city": "Bonn"}
+    assert kept_secrets({**MASKED, "city": MASK}, hidden) == {**hidden, "city": MASK}
 
 
-def test_a_whole_document_is_sealed_and_says_what_is_to_stay_in_clear() -> None:
-    vault = Vault(KEYS, clear=["tenant", "city"])
-    stored = json.loads(vault.seal(json.dumps(DOCUMENT), ABOUT))
-    assert set(stored) == {"$sealed", "city"}
-    assert vault.open(json.dumps(stored), ABOUT) == DOCUMENT
-    assert vault.open(json.dumps({**stored, "reason": "added"}), ABOUT) == {**DOCUMENT, "reason": "added"}
-    assert json.loads(Vault(KEYS).seal("[1]", ABOUT)).keys() == {"$sealed"}
-
-
-@pytest.mark.parametrize("text", ["1", "null", '"x"', "[]", "{}", '{"a":1.0}'])
-def test_any_value_can_be_sealed(text: str) -> None:
-    vault = Vault(KEYS)
-    assert json.dumps(vault.open(vault.seal(text, ABOUT), ABOUT)) == json.dumps(json.loads(text))
+def test_another_key_seals_them_again() -> None:
+    new = MasterKey.new("new")
+    hidden = Vault(KEYS).hide(DOCUMENT, PATHS, OURS)
+    both = Vault(Keyring([new, KEYS.current]))
+    again = both.reseal(hidden, OURS)
+    assert Vault(Keyring([new])).open(again, OURS) == DOCUMENT
+    assert both.reseal(again, OURS) == again == both.hide(DOCUMENT, PATHS, OURS)
 
 
 def test_without_keys_documents_pass_and_secrets_are_refused() -> None:
     vault = Vault()
-    assert vault.seal('{"a":1}', ABOUT) == '{"a":1}'
-    assert vault.open('{"a":1}', ABOUT) == {"a": 1}
-    assert vault.hide(DOCUMENT, (), ABOUT) is DOCUMENT
-    assert vault.hide({"city": "Rome"}, PATHS, ABOUT) == {"city": "Rome"}
+    assert vault.open({"a": 1}, OURS) == {"a": 1}
+    assert vault.open_text('{"a":1}', OURS) == ('{"a":1}', None)
+    assert vault.hide({"city": "Rome"}, PATHS, OURS) == {"city": "Rome"}
     with pytest.raises(InvalidInputError, match="no key") as refused:
-        vault.hide(DOCUMENT, PATHS, ABOUT)
+        vault.hide(DOCUMENT, PATHS, OURS)
     assert refused.value.code == "no_keys"
     with pytest.raises(SealedError, match="GRNS_KEYS_FILE") as sealed:
-        vault.open(Vault(KEYS).seal('{"a":1}', ABOUT), ABOUT)
+        vault.open(Vault(KEYS).hide(DOCUMENT, PATHS, OURS), OURS)
     assert sealed.value.code == "no_key"
+
+
+def test_a_secret_as_it_was_shown_is_refused() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        Vault(KEYS).hide(MASKED, PATHS, OURS)
+    assert refused.value.code == "masked_value"
 
 
 @pytest.mark.parametrize("path", ["", ".", "a..b", "*", "*.*", "a\n"])
@@ -99,22 +111,15 @@ def test_a_path_leads_to_whole_values_and_a_document_is_left_as_it_is() -> None:
     assert json.dumps(DOCUMENT) == before
 
 
-@pytest.mark.parametrize(
-    ("document", "code"),
-    [
-        ({"$sealed": "1.a.b.c"}, "sealed_value"),
-        ({"deep": [{"$secret": "1.a.b.c"}]}, "sealed_value"),
-        ({"auth": {"token": MASK}}, "masked_value"),
-    ],
-)
-def test_who_plays_a_sealed_value_is_refused(document: Any, code: str) -> None:
+@pytest.mark.parametrize("document", [{"$secret": "1.a.b.c"}, {"deep": [{"$secret": 1}]}, '{"$secret": 1}'])
+def test_who_plays_a_stored_secret_is_refused(document: Any) -> None:
     with pytest.raises(InvalidInputError) as refused:
-        check_clear(document, PATHS)
-    assert refused.value.code == code
+        check_clear(dumps({"a": document}))
+    assert refused.value.code == "sealed_value"
 
 
-def test_dots_elsewhere_are_text() -> None:
-    check_clear({"city": MASK, "auth": {}}, PATHS)
+def test_what_only_looks_alike_is_text() -> None:
+    check_clear(dumps({"city": "$secret", "price": "$secrets: 1", "auth": {"secret": 1}}))
 
 
 def test_secrets_are_removed_from_texts() -> None:

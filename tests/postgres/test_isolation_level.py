@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import asyncpg
 import pytest
@@ -34,7 +35,7 @@ async def strict_url(database_url: str, request: pytest.FixtureRequest) -> str:
     ids=["handlers", "behind_a_pooler", "tuned"],
 )
 async def test_a_transaction_that_outlives_a_renewal_commits(
-    strict_url: str, options: dict[str, bool]
+    strict_url: str, options: dict[str, Any]
 ) -> None:
     """Each renewal writes the row; a snapshot from before it could never finish the task."""
     database, theirs = Database(strict_url, name="test"), Database(strict_url, name="theirs", **options)

@@ -31,6 +31,7 @@ RUN_BY = {
     "mcp.md": "tests/site/test_mcp.py",
     "routing.md": "tests/site/test_mail.py",
     "unique.md": "tests/site/test_programs.py",
+    "secrets.md": "tests/site/test_secrets.py",
     "steps.md": "tests/site/test_programs.py",
     "output.md": "tests/site/test_programs.py",
     "progress.md": "tests/site/test_programs.py",

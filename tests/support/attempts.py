@@ -49,6 +49,7 @@ class Attempts:
             handlers=HandlerRunner(
                 pool, make_context=self._context, threads=1, result_limits=Limits(), emit=emit
             ),
+            vault=database.vault,
             slots=Slots(4),
             dead_letters=DeadLetterQueue(database, emit=emit),
             envelope_limits=load().envelope_limits,

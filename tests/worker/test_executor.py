@@ -91,6 +91,7 @@ class Stage:
             handlers=HandlerRunner(
                 pool, make_context=self._context, threads=1, result_limits=settings.result_limits, emit=emit
             ),
+            vault=database.vault,
             slots=self.slots,
             dead_letters=DeadLetterQueue(database, emit=emit),
             envelope_limits=settings.envelope_limits,

@@ -1,0 +1,89 @@
+"""Rotation: seals stored secrets again by the first key, while everything runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grns.errors import SettingsError
+from grns.model.json import ANY_SIZE, dumps, loads_stored
+from grns.model.seal import key_of
+from grns.model.secret import replace_secrets
+from grns.postgres.database import Database, Row
+
+_BATCH = 200
+_MOST_PASSES = 20
+_PAUSE_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class SealedRows:
+    """How many rows have secrets, by the name of the key that sealed one; `total` counts each row once."""
+
+    total: int = 0
+    by_key: Counter[str] = field(default_factory=Counter)
+
+
+async def count_sealed(database: Database) -> SealedRows:
+    """Count tasks, schedules and bulk operations with secrets, by key."""
+    found = SealedRows()
+    after = ""
+    while rows := await database.run("read_sealed", after, _BATCH):
+        after = rows[-1]["place"]
+        for row in rows:
+            found.total += 1
+            found.by_key.update(_keys_in(loads_stored(row["document"])))
+    return found
+
+
+async def rotate(database: Database, on_progress: Callable[[int], None] = lambda done: None) -> int:
+    """Seal all secrets by the first key; return how many rows were changed.
+
+    A row that another transaction holds, or that changes meanwhile, is looked at again in the next pass. What
+    was written to the log before keeps the old key until it is deleted by retention.
+
+    Raises:
+        SealedError: one cannot be opened; what was changed before stays so.
+        SettingsError: there are no keys, or rows are held for very long.
+    """
+    if database.vault.keys is None:
+        raise SettingsError("GRNS_KEYS_FILE is not set: there is no key to seal by")
+    changed = 0
+    for _ in range(_MOST_PASSES):
+        after, left = "", 0
+        while rows := await database.run("read_sealed", after, _BATCH):
+            after = rows[-1]["place"]
+            old = [
+                row
+                for row in rows
+                if _keys_in(loads_stored(row["document"])) - {database.vault.keys.current.name}
+            ]
+            if old:
+                count = await _reseal(database, old)
+                changed, left = changed + count, left + len(old) - count
+                on_progress(changed)
+        if not left:
+            return changed
+        await asyncio.sleep(_PAUSE_SECONDS)
+    raise SettingsError(f"{left} rows are held by other transactions, or change all the time: run it again")
+
+
+async def _reseal(database: Database, rows: Sequence[Row]) -> int:
+    texts = [
+        dumps(database.vault.reseal(loads_stored(row["document"]), row["workspace"]), ANY_SIZE)
+        for row in rows
+    ]
+    answer = await database.run(
+        "reseal", [row["place"] for row in rows], [row["document"] for row in rows], texts
+    )
+    return int(answer[0]["changed"])
+
+
+def _keys_in(document: Any) -> set[str]:
+    """Return the names of the keys that sealed the secrets of a document."""
+    names: set[str] = set()
+    replace_secrets(document, lambda sealed: names.add(key_of(sealed)))
+    return names

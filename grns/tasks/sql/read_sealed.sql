@@ -1,0 +1,30 @@
+-- Reads documents with secrets: payloads of tasks and of schedules, patches of operations. $1 the place behind which to
+-- begin, $2 how many. A place is the kind of row (o, s, t) and its key.
+select p.place, p.workspace, p.document
+from (
+    (
+        select 'o' || lpad(o.id::text, 20, '0') as place, o.workspace, o.patch::text as document
+        from grns.operations o
+        where o.patch::text like '%"$secret"%' and 'o' || lpad(o.id::text, 20, '0') > $1
+        order by o.id
+        limit $2
+    )
+    union all
+    (
+        select 's' || s.workspace || '/' || s.name, s.workspace, s.payload::text
+        from grns.schedules s
+        where s.payload::text like '%"$secret"%' and 's' || s.workspace || '/' || s.name > $1
+        order by s.workspace, s.name
+        limit $2
+    )
+    union all
+    (
+        select 't' || t.id, t.workspace, t.payload::text
+        from grns.tasks t
+        where t.id > case when $1 like 't%' then substr($1, 2) else '' end and t.payload::text like '%"$secret"%'
+        order by t.id
+        limit $2
+    )
+) as p
+order by p.place collate "C"
+limit $2

@@ -1,0 +1,30 @@
+-- Replaces documents that are still as they were read; skips rows that others hold. $1 places as of `read_sealed`, $2 the
+-- documents, $3 what replaces them.
+with wanted as (
+    select w.* from unnest($1::text[], $2::text[], $3::text[]) as w (place, was, becomes)
+),
+held as (
+    select t.id, w.becomes
+    from wanted w
+    join grns.tasks t on t.id = substr(w.place, 2)
+    where w.place like 't%' and t.payload = w.was::jsonb
+    order by t.id
+    for no key update of t skip locked
+),
+tasks as (
+    update grns.tasks t set payload = h.becomes::jsonb from held h where t.id = h.id
+    returning t.id
+),
+schedules as (
+    update grns.schedules s set payload = w.becomes::jsonb
+    from wanted w
+    where w.place = 's' || s.workspace || '/' || s.name and s.payload::text = w.was
+    returning s.name
+),
+operations as (
+    update grns.operations o set patch = w.becomes::jsonb
+    from wanted w
+    where w.place = 'o' || lpad(o.id::text, 20, '0') and o.patch::text = w.was
+    returning o.id
+)
+select (select count(*) from tasks) + (select count(*) from schedules) + (select count(*) from operations) as changed

@@ -1,0 +1,250 @@
+"""Secrets of payloads: stored sealed, shown as dots, given to handlers, sealed again by another key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretStr
+
+import grns
+from grns.client.client import Client
+from grns.errors import ConflictError, InvalidInputError, NotFoundError, SealedError
+from grns.model.filter import parse
+from grns.model.json import Limits
+from grns.model.seal import Keyring, MasterKey
+from grns.model.secret import MASK
+from grns.model.submission import edit
+from grns.model.vault import Vault
+from grns.operations.model import Action, request
+from grns.operations.service import create_operation
+from grns.postgres.database import Database
+from grns.tasks import read, search
+from grns.tasks.rotate_secrets import count_sealed, rotate
+from grns.tasks.secrets import reveal
+from grns.worker.declared import publish_task_types
+from tests.support.api import Door, good, problem_of
+from tests.support.store import ACTOR, fetch, log_of, row_of
+
+OLD, NEW = MasterKey.new("old"), MasterKey.new("new")
+TOKEN = "t0ken-of-the-canary"
+
+
+class Account(BaseModel):
+    name: str
+    password: SecretStr
+
+
+class Deploy(BaseModel):
+    host: str
+    account: Account
+
+
+pool = grns.Pool("worker")
+
+
+@pool.task
+async def deploy(order: Deploy) -> None: ...
+
+
+@pool.task(secret=["token", "spare.*"])
+async def call(order: dict[str, Any]) -> None: ...
+
+
+@pytest.fixture
+def shared_url(shared_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The shared database, of an installation with a key."""
+    (tmp_path / "keys").write_text(OLD.line())
+    monkeypatch.setenv("GRNS_KEYS_FILE", str(tmp_path / "keys"))
+    return shared_url
+
+
+@pytest.fixture(autouse=True)
+def keys(shared: Database) -> None:
+    """The key of the installation, for the database of the test."""
+    shared.vault.keys = Keyring([OLD])
+
+
+async def declare(shared: Database) -> None:
+    """Do what a worker of the pool does when it starts."""
+    await publish_task_types(shared, pool.handlers.values(), workspace="default", agent_type="worker")
+    shared.vault.known_paths.clear()
+
+
+async def stored(shared: Database, task_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((await row_of(shared, task_id))["payload"])
+    return found
+
+
+async def test_secrets_of_a_model_are_stored_sealed(client: Client, shared: Database) -> None:
+    order = Deploy(host="a", account=Account(name="ann", password=SecretStr(TOKEN)))
+    task = await client.submit(deploy, order, idempotency_key="one")
+    row = await stored(shared, task.id)
+    assert (row["host"], row["account"]["name"]) == ("a", "ann")
+    assert set(row["account"]["password"]) == {"$secret"}
+    assert TOKEN not in str(await log_of(shared, task.id))
+    again = await client.submit(deploy, order, idempotency_key="one")
+    assert (again.id, again.created) == (task.id, False)
+    other = Deploy(host="a", account=Account(name="ann", password=SecretStr("another")))
+    with pytest.raises(ConflictError):
+        await client.submit(deploy, other, idempotency_key="one")
+
+
+@pytest.mark.parametrize("way", ["one", "many", "transaction", "workflow", "needs"])
+async def test_each_way_to_submit_seals_them(client: Client, shared: Database, way: str) -> None:
+    await declare(shared)
+    payload = {"token": TOKEN, "spare": [TOKEN, 7], "host": "a"}
+    fields: dict[str, Any] = {"task": "call", "pool": "worker", "payload": payload}
+    if way == "one":
+        task_id = (await client.submit("call", payload, pool="worker")).id
+    elif way == "many":
+        (made,) = await client.submit_many([fields])
+        assert not isinstance(made, ConflictError)
+        task_id = made.id
+    elif way == "transaction":
+        async with shared.transaction() as connection:
+            task_id = (await client.submit("call", payload, pool="worker", connection=connection)).id
+    elif way == "workflow":
+        flow = client.workflow("w")
+        flow.task("call", payload, pool="worker")
+        (task_id,) = [one.id for one in (await flow.submit()).tasks.values()]
+    else:
+        first = await client.submit("call", {}, pool="worker")
+        task_id = (await client.submit("call", payload, pool="worker", needs=[first])).id
+    row = await stored(shared, task_id)
+    assert row["host"] == "a"
+    assert TOKEN not in json.dumps(row)
+    assert shared.vault.open(row, "default") == payload
+
+
+async def test_what_a_schedule_submits_is_sealed(client: Client, shared: Database) -> None:
+    made = await client.schedules.put("s", call, {"token": TOKEN}, every=60)
+    assert set(made.payload["token"]) == {"$secret"}
+    again = await client.schedules.put("s", call, {"token": TOKEN}, every=60)
+    assert again.version == made.version, "nothing has changed"
+
+
+async def test_without_keys_a_secret_is_refused(client: Client, shared: Database) -> None:
+    client._database.vault.keys = None
+    with pytest.raises(InvalidInputError) as refused:
+        await client.submit(call, {"token": TOKEN})
+    assert refused.value.code == "no_keys"
+    assert (await client.submit(call, {"host": "a"})).created
+
+
+@pytest.mark.parametrize("payload", [{"token": {"$secret": "1.old.a.b"}}, {"x": [{"$secret": "1.old.a.b"}]}])
+async def test_a_stored_secret_cannot_be_submitted(client: Client, payload: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        await client.submit(call, payload)
+    assert refused.value.code == "sealed_value"
+
+
+async def test_the_api_shows_dots_and_reveals_with_the_scope(door: Door, shared: Database) -> None:
+    await declare(shared)
+    async with await door.administrator() as visitor:
+        made = good(
+            await visitor.post(
+                "/api/v1/tasks",
+                json={"task_type": "call", "agent_type": "worker", "payload": {"token": TOKEN, "host": "a"}},
+            )
+        )
+        url = f"/api/v1/tasks/{made['id']}"
+        assert good(await visitor.get(url))["payload"] == {"token": MASK, "host": "a"}
+        changed = await visitor.patch(url, json={"payload": {"token": MASK, "host": "b"}})
+        assert good(changed)["payload"] == {"token": MASK, "host": "b"}
+        assert shared.vault.open(await stored(shared, made["id"]), "default")["token"] == TOKEN
+        good(await visitor.patch(url, json={"patch": {"host": "c"}}))
+        good(await visitor.patch(url, json={"patch": {"token": "another-one"}}))
+        assert "another-one" not in json.dumps(await stored(shared, made["id"]))
+        forged = await visitor.patch(url, json={"patch": {"x": {"$secret": "1.old.a.b"}}})
+        assert problem_of(forged, 400) == "sealed_value"
+        events = (await visitor.get(f"{url}/events")).text
+        assert "$secret" not in events
+        assert "another-one" not in events
+        shown = good(await visitor.post(f"{url}/reveal", json={"reason": "ticket 4711"}))
+        assert shown["payload"] == {"token": "another-one", "host": "c"}
+    (event,) = [one for one in await log_of(shared, made["id"]) if one["kind"] == "evt.secret.revealed"]
+    assert "ticket 4711" in str(event["payload"])
+    for scope in ("read", "submit", "operate", "work"):
+        async with door.visitor(await door.key(scope, workspace="default")) as visitor:
+            assert (await visitor.post(f"{url}/reveal", json={})).status_code == 403
+    async with door.visitor(await door.key("reveal")) as stranger:
+        assert (await stranger.post(f"{url}/reveal", json={})).status_code == 404
+
+
+async def test_who_reveals_needs_the_task_and_the_key(client: Client, shared: Database) -> None:
+    task = await client.submit(call, {"token": TOKEN})
+    assert await reveal(shared, task.id, workspace="default", actor=ACTOR) == {"token": TOKEN}
+    with pytest.raises(NotFoundError):
+        await reveal(shared, task.id, workspace="other", actor=ACTOR)
+    shared.vault.keys = Keyring([NEW])
+    with pytest.raises(SealedError):
+        await reveal(shared, task.id, workspace="default", actor=ACTOR)
+
+
+async def test_a_patch_of_many_is_sealed(client: Client, shared: Database) -> None:
+    await declare(shared)
+    wanted = request(action=Action.REDRIVE, filter="status:dead", patch={"token": TOKEN, "host": "b"})
+    made = await create_operation(shared, wanted, workspace="default", actor=ACTOR)
+    (row,) = await fetch(shared, "select patch::text as patch from grns.operations where id = $1", made.id)
+    assert TOKEN not in row["patch"]
+    assert shared.vault.open(json.loads(row["patch"]), "default") == {"token": TOKEN, "host": "b"}
+
+
+async def test_rotation_goes_on_under_load_and_leaves_none(client: Client, shared: Database) -> None:
+    await declare(shared)
+    await client.schedules.put("s", call, {"token": TOKEN}, every=60)
+    handles = await client.submit_many(
+        {"task": call, "payload": {"token": f"{TOKEN}-{n}", "n": n}} for n in range(450)
+    )
+    await client.submit_many({"task": call, "payload": {"n": n}} for n in range(50))
+    ids = [one.id for one in handles if not isinstance(one, ConflictError)]
+    assert (await count_sealed(shared)).by_key == {"old": 451}
+    both = Database(shared.url, name="rotate", vault=Vault(Keyring([NEW, OLD])))
+    async with both.opened():
+
+        async def change() -> None:
+            for task_id in ids[::7]:
+                await fetch(shared, "update grns.tasks set updated_at = now() where id = $1", task_id)
+                (task,) = (
+                    await read.tasks(shared, [task_id], "default", shows_secrets_as_stored=True)
+                ).values()
+                patched = edit(patch={"changed": True}).payload_of(task, Limits())
+                await fetch(
+                    shared, "update grns.tasks set payload = $2::text::jsonb where id = $1", task_id, patched
+                )
+
+        changing = asyncio.create_task(change())
+        assert await rotate(both) >= 451
+        await changing
+        await rotate(both)
+        assert (await count_sealed(both)).by_key == {"new": 451}
+    shared.vault.keys = Keyring([NEW])
+    for place, task_id in enumerate(ids):
+        payload = await reveal(shared, task_id, workspace="default", actor=ACTOR)
+        assert (payload["token"], payload["n"]) == (f"{TOKEN}-{place}", place)
+        assert payload.get("changed", False) is (place % 7 == 0)
+
+
+async def test_filters_find_what_is_in_clear(client: Client, shared: Database) -> None:
+    task = await client.submit(call, {"token": TOKEN, "host": "a"})
+    for text, ids in (("payload.host:a", [task.id]), (f"payload.token:{TOKEN}", [])):
+        page = await search.list_tasks(shared, workspace="default", wanted=parse(text), limit=5)
+        assert [row.id for row in page.rows] == ids
+
+
+@pytest.mark.parametrize("secret", ["token", ["*"], [""], [7]])
+def test_what_is_no_path_is_refused(secret: Any) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        grns.Pool("p").task("x", secret=secret)(lambda payload: None)
+    assert refused.value.code == "bad_handler"
+
+
+def test_a_path_that_the_model_lacks_is_refused() -> None:
+    async def handle(order: Deploy) -> None: ...
+
+    with pytest.raises(InvalidInputError, match="no field passwort"):
+        grns.Pool("p").task("x", secret=["passwort"])(handle)
