@@ -80,6 +80,7 @@ class Claims:
         self._types = list(claimant.handled)
         self._maxima = [claimant.handled[name] for name in self._types]
         self._batch: Batch[_ClaimRequest, Claim | Unclaimed] = Batch(self._send, limit=batch_limit)
+        self._turn = asyncio.Lock()
         self._is_closed = False
         # Whether the last claim was refused because the agent has no room, or is told to end.
         self.is_full = False
@@ -205,7 +206,8 @@ class Claims:
     async def _run_counted(self, name: str, *arguments: object) -> tuple[Sequence[Row], float]:
         """Run it if the agent may have more tasks and goes on; its claims wait for one another."""
         who = self._claimant
-        async with self._database.transaction() as connection:
+        # They wait here, without a connection: outcomes and steps need those of the pool.
+        async with self._turn, self._database.transaction() as connection:
             rows = await run(connection, "hold_agent", who.workspace, who.agent, who.agent_id)
             sent_at = time.monotonic()
             self.is_full = rows[0]["room"] is not None and rows[0]["room"] <= 0

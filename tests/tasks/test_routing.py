@@ -240,6 +240,22 @@ async def test_a_claim_that_waited_for_others_has_its_whole_lease(client: Client
     assert claim.expires_at >= waited_until + who.lease_seconds
 
 
+async def test_claims_that_wait_for_one_another_leave_connections_to_outcomes(
+    client: Client, shared: Database
+) -> None:
+    who = await over_http(client, shared, "coder", most=2)
+    await made(client, 2)
+    few = Database(shared.url, name="few", size=2)
+    claims = Claims(few, who, batch_limit=1)
+    async with few.opened():
+        async with shared.transaction() as other:
+            await run(other, "hold_agent", "default", "coder", "")
+            claiming = [asyncio.create_task(claims.claim_next(1, older_than_seconds=0.0)) for _ in range(5)]
+            await asyncio.sleep(0.2)
+            await asyncio.wait_for(few.run("read_room", "default", "coder", ""), 1.0)
+        assert sum(len(one) for one in await asyncio.gather(*claiming)) == 2
+
+
 async def test_tasks_of_a_worker_with_the_name_count(client: Client, shared: Database) -> None:
     who = await over_http(client, shared, "coder", most=3)
     worker = await agent(client, shared, "coder", most=3)
