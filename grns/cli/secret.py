@@ -64,9 +64,10 @@ async def keys(session: CliSession, out: Output) -> None:
     out.rows(rows, _COLUMNS, nothing="there are no keys, and no secrets")
 
 
-@secret.command(examples=["grns admin secret rotate"])
+@secret.command(examples=["grns admin secret rotate --dry-run", "grns admin secret rotate"])
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only count the rows that have secrets.")
 @with_session("read")
-async def rotate(session: CliSession) -> None:
+async def rotate(session: CliSession, is_dry: bool) -> None:
     """Seal all secrets again by the first key of GRNS_KEYS_FILE, while everything runs.
 
     It is safe to stop and to repeat. Events that were written before keep the old key until retention
@@ -74,6 +75,9 @@ async def rotate(session: CliSession) -> None:
     """
     with progress() as show_progress:
         total = (await count_sealed(session.database)).total
+        if is_dry:
+            failure.note(f"{total:,} rows have secrets; grns admin secret keys counts them by key")
+            return
         changed = await rotate_secrets(
             session.database, lambda done: show_progress(done, total, "sealed again")
         )

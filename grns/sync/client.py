@@ -214,7 +214,8 @@ class SyncClient(SyncOperatorMethods):
 
     def _seal(self, tasks: Sequence[Prepared]) -> None:
         """Seal what is secret; what a handler is known of that declares no secrets needs no connection."""
-        if any(one.secret != () for one in tasks):
+        has_keys = load(**self._settings).keys_file is not None
+        if any(one.secret or (one.secret is None and has_keys) for one in tasks):
             self.ask(lambda client: client._seal(tasks))
 
     def _submit_workflow(

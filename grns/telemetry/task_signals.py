@@ -248,6 +248,8 @@ class SecretsClosed(Signal):
 
     task_id: str
     task_type: str
+    attempt: int
+    trace_id: str
     code: str
     error: str
 

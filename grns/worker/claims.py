@@ -11,11 +11,12 @@ from operator import itemgetter
 from typing import Any, Protocol
 from uuid import UUID
 
-from grns.errors import OutcomeUnknownError, UnavailableError
+from grns.errors import OutcomeUnknownError, SealedError, UnavailableError
 from grns.model.outcome import Claim, Unclaimed
 from grns.model.task import random_uuid
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Row, run
+from grns.telemetry.task_signals import SecretsClosed
 from grns.worker.command import ExecuteCommand
 
 _PAUSE_SECONDS = 0.1
@@ -238,6 +239,11 @@ class Claims:
             "explain_unclaimed", ids, self._claimant.workspace, self._claimant.agent_type, self._types
         )
         return {row["id"]: Unclaimed(row["id"], row["reason"], row["task_type"]) for row in rows}
+
+
+def secrets_closed(claim: Claim, error: SealedError) -> SecretsClosed:
+    """Return the signal that the secrets of a claimed task cannot be opened here."""
+    return SecretsClosed(claim.id, claim.task_type, claim.attempt, claim.trace_id, error.code, str(error))
 
 
 async def dispatch(database: Database, task_id: str, causation_id: UUID | None) -> bool:

@@ -43,10 +43,9 @@ from grns.telemetry.task_signals import (
     DeliveryDeferred,
     LeaseLost,
     NoHandler,
-    SecretsClosed,
     TaskNotClaimed,
 )
-from grns.worker.claims import Claims
+from grns.worker.claims import Claims, secrets_closed
 from grns.worker.command import ExecuteCommand, read_command
 from grns.worker.context import Context
 from grns.worker.finishes import Finish, Finishes
@@ -310,7 +309,7 @@ class Executor(Claimer):
         try:
             claim.payload, claim.scrubber = self.vault.open_text(claim.payload, claim.workspace)
         except SealedError as error:
-            self.emit(SecretsClosed(claim.id, claim.task_type, error.code, str(error)))
+            self.emit(secrets_closed(claim, error))
             await asyncio.sleep(_CLOSED_SECONDS)
             await self._persist(partial(self._release, claim, error.code, have_begun=False))
             return False

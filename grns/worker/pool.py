@@ -184,7 +184,7 @@ class Pool:
             publish: clients of MCP get the task type as a tool, with the docstring as its description.
             secret: paths of the payload that are secret, such as `["token", "accounts.*.password"]`: they are
                 stored encrypted, shown as `•••`, and only the handler gets them. `SecretStr` in a model is
-                secret by itself. Needs GRNS_KEYS_FILE.
+                always secret. Needs GRNS_KEYS_FILE.
 
         Returns:
             The handler, which can be called as the function.

@@ -364,7 +364,7 @@ async def test_what_a_key_may_do(door: Door) -> None:
         said = good(await visitor.get(f"{PREFIX}/me"))
     assert (said["workspace"], said["all_workspaces"], said["scopes"]) == ("acme", False, ["read", "work"])
     async with door.visitor(await door.root()) as visitor:
-        assert len(good(await visitor.get(f"{PREFIX}/me"))["scopes"]) == 6
+        assert len(good(await visitor.get(f"{PREFIX}/me"))["scopes"]) == 7
 
 
 # ---------------------------------------------------------------- what a review found

@@ -184,6 +184,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evt.pool.paused": ACTOR | {"agent_type": "crawler", "until": "2026-02-06T21:00:00Z"},
     "evt.pool.quota_changed": ACTOR | {"agent_type": "crawler", "max_queued": 1000},
     "evt.pool.resumed": ACTOR | {"agent_type": "crawler", "task_type": "fetch_page"},
+    "evt.secret.revealed": ACTOR | {"task_id": "t1", "reason": "ticket 4711"},
     "evt.key.created": ACTOR | {"key_id": "7f3a", "name": "ci", "scopes": ["read"]},
     "evt.key.revoked": ACTOR | {"key_id": "7f3a", "name": "ci"},
     "evt.workspace.created": ACTOR | {"workspace": "acme"},
