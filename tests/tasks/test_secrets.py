@@ -135,6 +135,13 @@ async def test_without_keys_a_secret_is_refused(client: Client, shared: Database
     assert (await client.submit(call, {"host": "a"})).created
 
 
+async def test_sql_refuses_a_secret_that_it_cannot_seal(shared: Database) -> None:
+    await declare(shared)
+    with pytest.raises(InvalidInputError, match="which SQL cannot seal"):
+        await fetch(shared, "select grns.submit_task('call', jsonb_build_object('token', $1::text))", TOKEN)
+    assert await fetch(shared, """select grns.submit_task('call', '{"host": "a"}')""")
+
+
 @pytest.mark.parametrize("payload", [{"token": {"$secret": "1.old.a.b"}}, {"x": [{"$secret": "1.old.a.b"}]}])
 async def test_a_stored_secret_cannot_be_submitted(client: Client, payload: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError) as refused:

@@ -431,6 +431,12 @@ begin
         when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'
         when trace !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
         when cause = '00000000-0000-0000-0000-000000000000' then 'causation_id: the nil UUID names no message'
+        when exists (
+            select from grns.task_types k
+            cross join unnest(k.secret_paths) as s (path)
+            where k.workspace = submit_task.workspace and k.task_type = submit_task.task_type
+                and (payload ? split_part(s.path, '.', 1) or s.path like '*%')
+        ) then 'payload: it has a secret, which SQL cannot seal: submit the task with a client, or over HTTP'
     end;
     if wrong is not null then
         raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value', detail = 'bad_submission';
