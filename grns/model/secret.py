@@ -146,8 +146,11 @@ class Scrubber:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(name): self.value(inner) for name, inner in value.items()}
-        return [self.value(inner) for inner in value] if isinstance(value, list) else value
+            return {
+                self.text(name) if isinstance(name, str) else name: self.value(inner)
+                for name, inner in value.items()
+            }
+        return [self.value(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _texts(values: Iterable[Any]) -> Iterable[str]:

@@ -28,7 +28,8 @@ from grns.errors import (
     SealedError,
     UnavailableError,
 )
-from grns.model.json import Limits
+from grns.model.failure import failed
+from grns.model.json import Limits, dumps
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.model.task import command_id, random_uuid
 from grns.model.vault import Vault
@@ -57,8 +58,7 @@ from grns.worker.slots import Slots
 UNKNOWN_TASK_DELAYS = (1.0, 2.0, 4.0, 8.0)
 _LONGEST_PAUSE_SECONDS = 1.0
 _CLOSED_SECONDS = 2.0  # for so long a task whose secrets cannot be opened is kept: others find time
-_MOST_WARNINGS = 100
-_MOST_DONE = 10_000
+_MOST_WARNINGS, _MOST_DONE = 100, 10_000
 _NO_HEADERS: Mapping[str, str] = {}
 
 Answer = TypeVar("Answer")
@@ -310,8 +310,12 @@ class Executor(Claimer):
             claim.payload, claim.scrubber = self.vault.open_text(claim.payload, claim.workspace)
         except SealedError as error:
             self.emit(secrets_closed(claim, error))
-            await asyncio.sleep(_CLOSED_SECONDS)
-            await self._persist(partial(self._release, claim, error.code, have_begun=False))
+            if error.code == "no_key":
+                await asyncio.sleep(_CLOSED_SECONDS)
+                await self._persist(partial(self._release, claim, error.code, have_begun=False))
+            else:  # nowhere will it open
+                outcome = failed(claim.task_type, error.code, str(error), is_final=True, backoff_seconds=0)
+                await self._persist(partial(self.finishes.finish, Finish(claim, outcome, random_uuid())))
             return False
         return True
 
@@ -358,9 +362,8 @@ class Executor(Claimer):
                 outcome = Outcome(Verb.CANCEL)
             return await self._persist(partial(self.finishes.finish, Finish(claim, outcome, random_uuid())))
         except InvalidInputError as error:
-            return await self._persist(
-                partial(self.finishes.finish, Finish(claim, _unstorable(error), random_uuid()))
-            )
+            finish = Finish(claim, _unstorable(error), random_uuid())
+            return await self._persist(partial(self.finishes.finish, finish))
 
     async def _persist(self, write: Callable[[], Awaitable[Answer]]) -> Answer:
         """Repeat a write until Postgres answers: the guard, not the clock, decides if the lease is lost."""
@@ -392,8 +395,5 @@ class Executor(Claimer):
 
 
 def _unstorable(error: InvalidInputError) -> Outcome:
-    return Outcome(
-        Verb.FAIL,
-        error='{"class": "bad_result", "message": "Postgres refuses what the handler returned or raised"}',
-        error_class=error.code,
-    )
+    said = {"class": "bad_result", "message": "Postgres refuses what the handler returned or raised"}
+    return Outcome(Verb.FAIL, error=dumps(said), error_class=error.code)

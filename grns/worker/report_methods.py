@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from grns.errors import UnavailableError
-from grns.model.json import Limits
+from grns.model.json import Limits, jsonable
 from grns.model.outcome import Claim
 from grns.worker.output import AttemptOutput, OutputPublisher
 from grns.worker.progress import AttemptProgress, ProgressStore, Report
@@ -113,7 +113,9 @@ class ReportMethods:
             async for token in model.answer(question):
                 ctx.stream(token)
         """
-        self._own_output().write(self._claim.scrubbed(chunk), kind)
+        if self._claim.scrubber is not None:
+            chunk = self._claim.scrubbed(chunk if isinstance(chunk, str) else jsonable(chunk))
+        self._own_output().write(chunk, kind)
 
     @property
     def streamed(self) -> list[Any]:

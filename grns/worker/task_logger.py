@@ -19,6 +19,7 @@ _LEVELS = {
     "debug": 10, "info": 20, "msg": 20, "warning": 30, "warn": 30, "error": 40, "err": 40, "exception": 40,
     "critical": 50, "fatal": 50,
 }  # fmt: skip
+_ABOUT = frozenset({"exc_info", "stack_info", "stacklevel"})
 _DERIVE = frozenset({"bind", "unbind", "try_unbind", "new"})
 
 
@@ -96,7 +97,15 @@ class TaskLogger:
     ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         if self._scrub is _as_it_is:
             return event, arguments, fields
-        return self._scrub(event), tuple([self._scrub(one) for one in arguments]), self._scrub(fields)
+        plain = {
+            name: value if name in _ABOUT else self._scrub(_value(value)) for name, value in fields.items()
+        }
+        return self._scrub(message_of(event)), tuple([self._argument(one) for one in arguments]), plain
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, int | float):  # which the text may format as such
+            return value
+        return self._scrub(value if isinstance(value, dict) else message_of(value))
 
     def _without_values(self, fields: dict[str, Any], is_exception: bool) -> dict[str, Any]:
         """Return fields with the traceback as a text without secrets, in place of the error."""
@@ -107,7 +116,7 @@ class TaskLogger:
         return {**fields, "exc_info": False, "exception": self._scrub(traceback_text(error))}
 
     def _derived(self, name: str, names: tuple[str, ...], fields: dict[str, Any]) -> TaskLogger:
-        fields = self._scrub(fields)
+        _, _, fields = self._scrubbed("", (), fields)
         logger = getattr(self._logger, name)(*names, **fields)
         kept = {} if name == "new" else {one: self._fields[one] for one in self._fields if one not in names}
         return TaskLogger(logger, self._note, self._least_level, kept | fields, self._scrub)
@@ -128,7 +137,15 @@ class TaskLogger:
         error = is_error if isinstance(is_error, BaseException) else sys.exc_info()[1] if is_error else None
         if error is not None:
             said["error"] = f"{type(error).__name__}: {error_message(error)}"[:LONGEST_MESSAGE]
-        self._note(level, self._scrub(message_of(event, arguments)), fields_of(self._scrub(said)))
+        self._note(
+            level,
+            self._scrub(message_of(event, arguments)),
+            fields_of(
+                said
+                if self._scrub is _as_it_is
+                else self._scrub({name: _value(one) for name, one in said.items()})
+            ),
+        )
 
 
 def _written(

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(120)
 
 CANARY, OTHER = "canary-of-a-payload", "canary-of-an-agent"
 POOL = """
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
@@ -32,6 +33,19 @@ from pydantic import BaseModel, SecretStr
 import grns
 
 pool = grns.Pool("vaulted", max_attempts=2, backoff=grns.Backoff(base_seconds=0.1))
+
+
+@dataclass
+class Plain:
+    token: str
+
+
+class Odd:
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    def __repr__(self) -> str:
+        return f"odd {self.token}"
 
 
 class Order(BaseModel):
@@ -44,6 +58,8 @@ async def tell(order: Order, ctx: grns.Context) -> dict:
     token = order.token.get_secret_value()
     assert token == "canary-of-a-payload"
     ctx.log.warning("with %s", token, token=token, deep={"a": [token]})
+    ctx.log.info("has %s of %d", Plain(token), 1, plain=Plain(token), pair=(token, {1: token}), odd=Odd(token))
+    ctx.stream(Plain(token))
     ctx.log.bind(token=token).info(f"has {token}")
     ctx.progress(50, f"calls with {token}")
     ctx.stream(f"streams {token}")

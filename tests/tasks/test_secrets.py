@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from pydantic import BaseModel, SecretStr
 
@@ -137,7 +138,7 @@ async def test_without_keys_a_secret_is_refused(client: Client, shared: Database
 
 async def test_sql_refuses_a_secret_that_it_cannot_seal(shared: Database) -> None:
     await declare(shared)
-    with pytest.raises(InvalidInputError, match="which SQL cannot seal"):
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="which SQL cannot seal"):
         await fetch(shared, "select grns.submit_task('call', jsonb_build_object('token', $1::text))", TOKEN)
     assert await fetch(shared, """select grns.submit_task('call', '{"host": "a"}')""")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator
@@ -17,12 +18,14 @@ from grns.errors import UnavailableError
 from grns.maintenance.reaper import reap
 from grns.model import subjects
 from grns.model.outcome import Claim
+from grns.model.seal import Keyring, MasterKey
+from grns.model.vault import Vault
 from grns.nats.delivery import Delivery
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.tasks import pauses as pause
 from grns.telemetry.signal import Signal
-from grns.telemetry.task_signals import NoHandler, TaskNotClaimed
+from grns.telemetry.task_signals import NoHandler, SecretsClosed, TaskNotClaimed
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
 from grns.worker.executor import UNKNOWN_TASK_DELAYS, Executor
@@ -140,6 +143,9 @@ async def stage(shared: Database) -> AsyncIterator[Stage]:
     os.close(descriptor)
 
 
+ONE = MasterKey.new("one")
+
+
 def asking_for(database: Database, task_id: str, *, agent_type: str = "worker", count: int = 1) -> Copy:
     """Return the delivery of a command."""
     return Copy(database, encoded(command(task_id=task_id, target_agent_type=agent_type)), count=count)
@@ -249,6 +255,29 @@ async def test_a_claim_that_is_released_before_it_begins_counts_no_attempt(
     )
     assert [row["reason"] for row in rows] == ["no_slot"]
     assert stage.executor.leases.free_slots == 4
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_a_secret_that_cannot_be_opened_never_begins(
+    stage: Stage, shared: Database, is_ours: bool
+) -> None:
+    """One of another key is given back, unspent; one that was changed, or is of another workspace, fails."""
+    other = Vault(Keyring([MasterKey.new("other"), ONE]))
+    shared.vault.keys = Keyring([ONE])
+    hidden = other.hide(
+        {"a": "hunter22"}, [("a",)], "default" if is_ours else "rival", by=None if is_ours else "one"
+    )
+    task_id = (await submit(shared)).id
+    await fetch(
+        shared, "update grns.tasks set payload = $2::text::jsonb where id = $1", task_id, json.dumps(hidden)
+    )
+    await stage.handle(asking_for(shared, task_id))
+    row = await row_of(shared, task_id)
+    assert (row["status"], row["attempt"], row["uncounted_attempts"]) == (
+        ("queued", 1, 1) if is_ours else ("failed", 1, 0)
+    )
+    told = [one for one in stage.emitted if isinstance(one, SecretsClosed)]
+    assert [one.code for one in told] == ["no_key" if is_ours else "not_ours"]
 
 
 async def test_no_handler_begins_in_a_lease_that_is_over(stage: Stage, shared: Database) -> None:
