@@ -48,8 +48,8 @@ test: $(STAMP) ## run the tests of every feature, on servers of their own (3 to 
 test-process: $(STAMP) ## run the tests that start, stop and kill processes of grns (2 minutes)
 	$(BIN)/pytest -q -n 4 --dist worksteal -m process $(EACH_PUSH)
 
-faults: $(STAMP) ## run the tests of faults that take a while, on servers of their own (8 minutes)
-	$(BIN)/pytest -n 4 --dist loadfile tests/faults
+faults: $(STAMP) ## run the tests of faults, and others that take a while, on servers of their own (9 minutes)
+	$(BIN)/pytest -n 4 --dist loadfile -m nightly $(foreach folder,browser foreign site,--ignore tests/$(folder))
 
 browser: $(STAMP) ## run the dashboard's tests in a real browser (PICTURES=docs/pictures draws those of the docs anew)
 	@command -v $(CHROMIUM) >/dev/null || { echo "no browser at $(CHROMIUM): install Debian's with .ci/install-chromium," \

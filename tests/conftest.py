@@ -40,6 +40,16 @@ if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_us
 _TEMPLATE = "grns_template"
 _TESTS = Path(__file__).parent
 _NIGHTLY = {"browser", "faults", "foreign", "site"}
+# What takes long: other examples of what shorter tests look at, and what changes seldom.
+_LONG = {
+    "interleavings/test_model.py",
+    "process/test_drift.py",
+    "process/test_init.py",
+    "process/test_otlp.py",
+    "process/test_pytest_plugin.py",
+    "web/test_hostile.py",
+    "workflows/test_random_graphs.py",
+}
 _PROCESS = {"dev", "process"}
 _SERVERS = {"bench", "chaos", "nats"}  # some of their tests start a server without a fixture
 
@@ -55,9 +65,10 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its tier: `unit` (no server), `integration`, `process` (starts grns), `nightly`."""
     for item in items:
-        folder = item.path.relative_to(_TESTS).parts[0]
+        path = item.path.relative_to(_TESTS)
+        folder = path.parts[0]
         fixtures = set(getattr(item, "fixturenames", ()))
-        if folder in _NIGHTLY:
+        if folder in _NIGHTLY or path.as_posix() in _LONG:
             item.add_marker("nightly")
         elif folder in _PROCESS or "fleet" in fixtures:
             item.add_marker("process")
