@@ -82,8 +82,8 @@ fuzz: $(STAMP) ## read fuzzed messages in every way (EXAMPLES=1000000 SECONDS= S
 fuzz-api: $(STAMP) ## ask the API whatever schemathesis makes up of its own document (a minute)
 	$(BIN)/pytest -q tests/faults/test_api_fuzzed.py
 
-chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS=120 SEED= CLUSTER=3 RATE= FAULTS= LEAST_FAULTS= LEAST_TASKS= ONLY= RESULT=)
-	$(BIN)/python -m tests.chaos $(foreach option,SECONDS SEED CLUSTER RATE FAULTS LEAST_FAULTS LEAST_TASKS ONLY RESULT,$(call given,$(option)))
+chaos: $(STAMP) ## a storm of faults over real processes, and a checker (SECONDS=120 SEED= CLUSTER=3 RATE= FAULTS= LEAST_FAULTS= LEAST_TASKS= MAY_REPEAT= ONLY= RESULT=)
+	$(BIN)/python -m tests.chaos $(foreach option,SECONDS SEED CLUSTER RATE FAULTS LEAST_FAULTS LEAST_TASKS MAY_REPEAT ONLY RESULT,$(call given,$(option)))
 
 power: $(STAMP) ## cut the power of the servers' disks, again and again (root, loop devices; SECONDS=300 SEED= RESULT=)
 	$(BIN)/python -m tests.chaos --power --only power --faults 0.2 --seconds $(or $(SECONDS),300) $(call given,SEED) $(call given,RESULT)

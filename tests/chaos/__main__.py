@@ -90,7 +90,7 @@ async def storm(options: argparse.Namespace, console: Console, directory: Path) 
         if not report.is_clean and not options.brief:
             await show_violations(console, stage.postgres.url, report)
         _write(options, seconds, nemesis.counts, report, inspection, witness.seconds)
-        return report.is_clean and not inspection.counts and drained
+        return report.is_sound(options.may_repeat) and not inspection.counts and drained
     finally:
         await stage.end()
 
@@ -267,6 +267,10 @@ def main() -> int:
     parser.add_argument("--faults", type=float, default=1.5, help="faults a second")
     parser.add_argument("--least-faults", type=int, default=0, help="go on until there were so many")
     parser.add_argument("--least-tasks", type=int, default=0, help="go on until so many were handed in")
+    parser.add_argument(
+        "--may-repeat", type=int, default=0,
+        help="so many attempts may be repeated unexplained: the machine has other work",
+    )  # fmt: skip
     parser.add_argument("--only", default="", help="faults whose names have one of these in them (a,b)")
     parser.add_argument(
         "--power", action="store_true", help="data on disks whose power can be cut (root, loop devices, ext4)"

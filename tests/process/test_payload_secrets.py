@@ -58,7 +58,8 @@ async def tell(order: Order, ctx: grns.Context) -> dict:
     token = order.token.get_secret_value()
     assert token == "canary-of-a-payload"
     ctx.log.warning("with %s", token, token=token, deep={"a": [token]})
-    ctx.log.info("has %s of %d", Plain(token), 1, plain=Plain(token), pair=(token, {1: token}), odd=Odd(token))
+    ctx.log.info("has %s of %d", Plain(token), 1, plain=Plain(token), odd=Odd(token))
+    ctx.log.info("and", pair=(token, {1: token}))
     ctx.stream(Plain(token))
     ctx.log.bind(token=token).info(f"has {token}")
     ctx.progress(50, f"calls with {token}")
