@@ -286,9 +286,15 @@ async def test_start_without_a_key_prints_how_to_create_the_first_one(
     door: Door, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """H3: the process that serves says how the first key is made: on stderr, and in no signal."""
+    said = ""
     async with serving(door.context, door.api) as found:
-        said = capsys.readouterr().err
-        assert f"{found.url}/login?token={door.context.invitation.token}\n" in said
+
+        async def is_said() -> bool:
+            nonlocal said
+            said += capsys.readouterr().err
+            return f"{found.url}/login?token={door.context.invitation.token}\n" in said
+
+        await eventually(is_said)
         assert door.context.invitation.token not in repr(door.emitted.seen)
 
 
