@@ -50,7 +50,7 @@ async def rotate(database: Database, on_progress: Callable[[int], None] = lambda
         SettingsError: there are no keys, or rows are held for very long.
     """
     if database.vault.keys is None:
-        raise SettingsError("GRNS_KEYS_FILE is not set: there is no key to seal by")
+        raise SettingsError("set GRNS_KEYS_FILE: its first key seals the secrets again")
     changed = 0
     for _ in range(_MOST_PASSES):
         after, left = "", 0

@@ -42,11 +42,17 @@ async def seal_payloads(database: Database | Session, batch: Iterable[Prepared])
         InvalidInputError: `sealed_value` where a payload plays a stored secret; `no_keys` where there is a
             secret, and no key here; `masked_value`.
     """
+    declared: dict[str, Declared] = {}  # one look for each workspace, whatever the size of the batch
     for one in batch:
         if one.is_sealed:
             continue
-        said = one.submission
-        one.payload = await sealed_payload(database, one.payload, said.workspace, said.task_type, one.secret)
+        workspace, paths = one.submission.workspace, one.secret
+        if paths is None:
+            if workspace not in declared:
+                declared[workspace] = await declared_paths(database, workspace)
+            paths = declared[workspace].get(one.submission.task_type, ())
+        if paths:
+            one.payload = _hidden(database, one.payload, workspace, paths)
         one.is_sealed = True
 
 
@@ -60,8 +66,10 @@ async def sealed_payload(
     """Return the text of a payload with its secrets sealed: those at the paths, or that its type declares."""
     if paths is None:
         paths = (await declared_paths(database, workspace)).get(task_type, ())
-    if not paths:
-        return text
+    return _hidden(database, text, workspace, paths) if paths else text
+
+
+def _hidden(database: Database | Session, text: str, workspace: str, paths: tuple[Path, ...]) -> str:
     return dumps(database.vault.hide(loads_stored(text), paths, workspace), ANY_SIZE)
 
 
@@ -79,12 +87,12 @@ async def reveal(
     """Return the payload of a task with its secrets, and write to the log that it was shown.
 
     Raises:
-        NotFoundError: there is no such task in this workspace.
+        NotFoundError: the workspace has no task with this id.
         SealedError: its secrets cannot be opened here.
     """
     rows = await database.run("read_payloads", [task_id], workspace)
     if not rows:
-        raise NotFoundError(f"there is no task {task_id} in workspace {workspace}")
+        raise NotFoundError(f"workspace {workspace} has no task {task_id}")
     payload = database.vault.open(loads_stored(rows[0]["payload"]), workspace)
     await audit_log.note(
         database, workspace=workspace, kind="evt.secret.revealed", actor=actor, task_id=task_id,

@@ -92,8 +92,8 @@ class Signature:
         if (secret := _secret_in(payload, set())) is not None and not self.secret_paths:
             raise _refused(
                 function,
-                f"{secret} is a secret of pydantic, and its place in the payload is not told by the schema:"
-                " name it with secret=['PATH']",
+                f"the schema of the payload does not tell where {secret} is: name its path, as in"
+                " secret=['account.password']",
             )
 
     @cached_property
