@@ -116,9 +116,13 @@ class Heartbeat:
 
     async def _renew_round(self, leases: list[SlotRecord]) -> None:
         # The next round's time is set first: who asks for one meanwhile gets it.
-        self._round_at = time.monotonic() + self._lease_seconds / 3
+        began, due = time.monotonic(), self._round_at
+        self._round_at = began + self._lease_seconds / 3
         try:
             self._locked = await self._renew_all(leases)
+            late, took = began - due if due else 0.0, time.monotonic() - began
+            if late + took > self._lease_seconds / 6:
+                _log.warning("renewals_slow", leases=len(leases), seconds=round(took, 3), late=round(late, 3))
             await agent.touch(
                 self._database,
                 self._agent_id,

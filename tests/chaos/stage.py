@@ -33,6 +33,14 @@ from tests.support.harness import eventually
 from tests.support.orphans import die_with_parent
 
 LEASE_SECONDS = 4.0
+# What its log has to tell where a lease was lost and no fault explains it.
+_TALKATIVE = {
+    "log_lock_waits": "on",
+    "deadlock_timeout": "500ms",
+    "log_min_duration_statement": "700ms",
+    "log_parameter_max_length": "0",
+    "log_line_prefix": "%m [%p] %a ",
+}
 _ROOT = Path(__file__).parent.parent.parent
 _RESTART_SECONDS = 0.3
 _END_SECONDS = 20.0
@@ -104,7 +112,7 @@ class Stage:
         self.directory = directory
         self.services = Services(directory) if has_services else None
         self.journal = Journal(directory / "stage.jsonl")
-        self.postgres = LocalPostgres(directory / "postgres")
+        self.postgres = LocalPostgres(directory / "postgres", settings=_TALKATIVE)
         self.brokers = cluster(directory, brokers) if brokers > 1 else [LocalNats(directory / "nats-1")]
         self.disks = [Disk(directory / "postgres"), Disk(directory / "nats-1")] if has_disks else []
         self.seats = [
