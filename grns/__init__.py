@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from grns.client.handle import TaskHandle
     from grns.client.subscription import Event, Subscription
     from grns.client.workflow import Workflow, WorkflowHandle
+    from grns.model.blob import Blob
     from grns.model.output_view import OutputEvent
     from grns.model.question import PersonAnswer
     from grns.model.submission import Failures
@@ -56,6 +57,7 @@ _MODULES = frozenset({"events", "sync", "testing"})
 _LATER = {
     "AgentClient": "grns.agent.client",
     "AgentTask": "grns.agent.task",
+    "Blob": "grns.model.blob",
     "OutputEvent": "grns.model.output_view",
     "PersonAnswer": "grns.model.question",
     "Client": "grns.client.client",
@@ -83,6 +85,7 @@ __all__ = [
     "AttemptEnd",
     "BacklogFullError",
     "Backoff",
+    "Blob",
     "Client",
     "ConflictError",
     "Context",

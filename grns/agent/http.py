@@ -105,6 +105,27 @@ class AgentHttp:
         """Put a body, and return the answer's."""
         return await self._send("PUT", path, body, _SECONDS)
 
+    async def post_bytes(self, path: str, content: bytes, media_type: str, *, seconds: float) -> Any:
+        """Send bytes, and return the answer, which is JSON."""
+        try:
+            answer = await self._client.post(
+                path, content=content, headers={"Content-Type": media_type}, timeout=_timeout(seconds)
+            )
+        except httpx2.HTTPError as error:
+            raise _translated(error) from error
+        return _answer(answer)
+
+    async def get_bytes(self, path: str, *, seconds: float) -> bytes:
+        """Return bytes."""
+        try:
+            answer = await self._client.get(path, timeout=_timeout(seconds))
+        except httpx2.HTTPError as error:
+            raise _translated(error) from error
+        if not answer.is_success:
+            _answer(answer)  # raises
+        content: bytes = answer.content
+        return content
+
     def post_blocking(self, path: str, body: Mapping[str, Any], *, seconds: float) -> Any:
         """Do the same in a thread."""
         with self._making:
@@ -117,14 +138,17 @@ class AgentHttp:
             raise _unfit(error) from error
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> Any:
-        timeout = httpx2.Timeout(_SECONDS, read=seconds, pool=None)
         try:
-            answer = await self._client.request(method, path, json=body, timeout=timeout)
+            answer = await self._client.request(method, path, json=body, timeout=_timeout(seconds))
         except httpx2.HTTPError as error:
             raise _translated(error) from error
         except (ValueError, TypeError, RecursionError) as error:
             raise _unfit(error) from error
         return _answer(answer)
+
+
+def _timeout(seconds: float) -> httpx2.Timeout:
+    return httpx2.Timeout(_SECONDS, read=seconds, pool=None)
 
 
 def own_name() -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from grns.agent.blob_methods import BlobMethods
 from grns.agent.steps import suspension_body
 from grns.errors import Fail, InvalidInputError, Retry
+from grns.model.blob import JSON_TYPE, as_document
 from grns.model.failure import clean, error_message, frames_of
 from grns.model.json import Limits, dumps
 from grns.model.outcome import Suspension
 from grns.model.retry import asked_seconds
 
 if TYPE_CHECKING:
-    from grns.agent.http import AgentHttp
     from grns.agent.task import AgentTask
 
 
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
 _RESULTS = Limits(document_bytes=2**31, depth=500, nodes=2**31)
 
 
-class OutcomeMethods:
+class OutcomeMethods(BlobMethods):
     """The methods of `AgentClient` that write outcomes."""
 
-    _http: AgentHttp
     if TYPE_CHECKING:
 
         def forget(self, task: AgentTask) -> None: ...
@@ -34,7 +34,7 @@ class OutcomeMethods:
 
         Args:
             task: the claimed task.
-            result: a JSON value of at most 256 KiB.
+            result: a JSON value. Of more than 256 KiB it is kept as a blob, and the task has the reference.
 
         Returns:
             `succeeded`.
@@ -45,9 +45,11 @@ class OutcomeMethods:
             UnavailableError: the API cannot be reached; call again.
         """
         try:
-            dumps(result, _RESULTS)
+            text = dumps(result, _RESULTS)
         except (InvalidInputError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError("bad_result", f"the result is no JSON: {error}") from error
+        if len(body := text.encode()) > Limits().document_bytes:
+            result = as_document(await self.put_blob(body, media_type=JSON_TYPE))
         return await self._end(task, "complete", {"result": result})
 
     async def fail_task(

@@ -136,14 +136,14 @@ class RequestContext:
         return PoolPauses(database=database, transport=self.context.transport, workspace=self.workspace)
 
 
-# By the dependency that asks for it.
-_SCOPES: dict[object, Scope] = {}
+# By the dependency that asks for one of them.
+_SCOPES: dict[object, tuple[Scope, ...]] = {}
 
 
-def requires(scope: Scope | None, *, everywhere: bool = False, may_be_first: bool = False) -> Any:
-    """Return the dependency that requires a scope (None: any); `everywhere`: and a key of all workspaces.
+def requires(*scopes: Scope, everywhere: bool = False, may_be_first: bool = False) -> Any:
+    """Return the dependency that requires one of some scopes; without any, a key is enough.
 
-    With `may_be_first`, the bootstrap token is accepted, too.
+    With `everywhere`, it must be a key of all workspaces; with `may_be_first`, the bootstrap token will do.
     """
 
     async def request_context(
@@ -167,22 +167,24 @@ def requires(scope: Scope | None, *, everywhere: bool = False, may_be_first: boo
             )
         found = RequestContext(context, principal, chosen, request.headers.get("traceparent"))
         found.enter(chosen)
-        if scope is not None and not principal.may(scope, chosen):
-            raise PermissionDeniedError(f"the scope {scope} is needed")
+        if scopes and not any(principal.may(scope, chosen) for scope in scopes):
+            raise PermissionDeniedError(f"the scope {' or '.join(scopes)} is needed")
         if everywhere and not found.is_everywhere:
             raise PermissionDeniedError("a key of all workspaces is needed")
         return found
 
-    if scope is not None:
-        _SCOPES[request_context] = scope
+    if scopes:
+        _SCOPES[request_context] = scopes
     return Depends(request_context)
 
 
-KeyHolder = Annotated[RequestContext, requires(None)]
+KeyHolder = Annotated[RequestContext, requires()]
 Reader = Annotated[RequestContext, requires("read")]
 Submitter = Annotated[RequestContext, requires("submit")]
 Operator = Annotated[RequestContext, requires("operate")]
 Agent = Annotated[RequestContext, requires("work")]
+BlobReader = Annotated[RequestContext, requires("read", "work")]
+BlobWriter = Annotated[RequestContext, requires("submit", "work")]
 Answerer = Annotated[RequestContext, requires("answer")]
 Revealer = Annotated[RequestContext, requires("reveal")]
 Admin = Annotated[RequestContext, requires("admin")]
@@ -191,14 +193,13 @@ AdminOfAll = Annotated[RequestContext, requires("admin", everywhere=True)]
 ReaderOfAll = Annotated[RequestContext, requires("read", everywhere=True)]
 
 
-def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
-    """Return the scope that an endpoint declares with one of its parameters."""
+def scopes_of(endpoint: Callable[..., Any]) -> tuple[Scope, ...]:
+    """Return the scopes, one of which an endpoint requires, as one of its parameters declares."""
     for hint in get_type_hints(endpoint, include_extras=True).values():
         for declared in getattr(hint, "__metadata__", ()):
-            scope = _SCOPES.get(getattr(declared, "dependency", None))
-            if scope is not None:
-                return scope
-    return None
+            if scopes := _SCOPES.get(getattr(declared, "dependency", None)):
+                return scopes
+    return ()
 
 
 async def _principal(context: ApiContext, request: Request, *, may_be_first: bool) -> Principal:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from grns.api import (
     agent,
+    blob,
     coordinator,
     count,
     doctor,
@@ -62,6 +63,7 @@ _NOUNS = (
     queue,
     agent,
     mail,
+    blob,
     progress,
     output,
     worker_step,

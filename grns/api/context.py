@@ -33,6 +33,7 @@ from grns.telemetry.spans import NO_SPANS, Spans
 
 _MOST_ACTORS = 1000
 _PATIENCE_SECONDS = 5.0
+_MOST_UPLOADS = 4  # each is in memory
 _MOST_READERS, _MOST_READERS_OF_ONE = 1000, 250
 # Requests of one workspace, of those under way and those that wait for their turn.
 _MOST_OF_WORKSPACE = 200
@@ -67,6 +68,7 @@ class ApiContext:
     invitation: Invitation = field(default_factory=Invitation)
     spans: Spans = NO_SPANS
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_UPLOADS))
     health: HealthProbe = field(init=False)
     tail: EventTail = field(init=False)
     key_watch: KeyWatch = field(init=False)

@@ -15,10 +15,12 @@ from grns.access.keys import ended_key
 from grns.api.access import Agent, Reader
 from grns.api.agent import AgentName
 from grns.api.answer import Answer
+from grns.api.context import ApiContext
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.queue import TokenRequest, disconnected, verified
-from grns.api.request import Body, strict_body
+from grns.api.request import Body, around, strict_body
 from grns.api.route import router
+from grns.model.json import Limits
 from grns.model.mail import Mail, Sent
 from grns.model.submission import Token
 from grns.tasks.mail import look_until
@@ -32,8 +34,8 @@ class SendRequest(Body):
     """A message to one agent (`to`), to all of a pool (`pool`), or to all of the workspace.
 
     `message_id` is the id of the message: sent twice is sent once. `about` is what its conversation is about,
-    such as the id of a task. The payload has at most 4,096 bytes. Without `to` and `pool`, an answer
-    (`reply_to`) goes to who sent the message. With the `token` of a claim, its attempt sends it.
+    such as the id of a task. A payload of more than 4,096 bytes is kept as a blob. Without `to` and `pool`,
+    an answer (`reply_to`) goes to who sent the message. With the `token` of a claim, its attempt sends it.
     """
 
     type: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -73,9 +75,14 @@ class AckResponse(BaseModel):
     acked: int
 
 
+def _bodies(context: ApiContext) -> Limits:
+    return around(context.payload_limits)
+
+
 @routes.post("/mail", response_model=Sent, status_code=201)
 async def send_mail(
-    request_context: Agent, body: Annotated[SendRequest, strict_body(SendRequest, code="bad_message")]
+    request_context: Agent,
+    body: Annotated[SendRequest, strict_body(SendRequest, _bodies, code="bad_message")],
 ) -> Response:
     """Send a message to agents. Each gets it until it acknowledges it, also if it is away now."""
     said = None if body.token is None else TokenRequest.model_construct(token=body.token)

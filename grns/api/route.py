@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from grns.access.principals import Scope
-from grns.api.access import scope_of
+from grns.api.access import scopes_of
 from grns.api.answer import PROBLEM_TYPE
 from grns.api.request import body_of
 from grns.errors import InvalidInputError
@@ -34,9 +34,12 @@ class ApiRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         prose = " ".join((endpoint.__doc__ or "").split())
-        self.needs: Scope | None = scope_of(endpoint)
+        self.needs: tuple[Scope, ...] = scopes_of(endpoint)
         self.takes: type[BaseModel] | None = body_of(endpoint)
-        extra: dict[str, Any] = {"security": [] if self.needs is None else [{"key": [self.needs]}]}
+        extra = {
+            **(options.get("openapi_extra") or {}),
+            "security": [{"key": [scope]} for scope in self.needs],
+        }
         if self.takes is not None:
             schema = {"$ref": f"#/components/schemas/{self.takes.__name__}"}
             extra["requestBody"] = {

@@ -88,6 +88,7 @@ class App:
             is_tuned=settings.database_startup_params,
             answer_seconds=max(2.0, settings.lease_seconds / 3),
             vault=self.vault,
+            blob_limits=settings.blob_limits,
         )
 
     def handlers_database(self) -> Database:

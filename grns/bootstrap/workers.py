@@ -20,6 +20,7 @@ from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.heartbeat_process import HeartbeatProcess, table_size
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
+from grns.worker.offload import ResultOffload
 from grns.worker.order_watch import OrderWatch
 from grns.worker.output import OutputPublisher
 from grns.worker.pause_watch import PauseWatch
@@ -76,6 +77,11 @@ class _WorkerFactory:
             threads=settings.concurrency + 8,
             result_limits=self.result_limits,
             emit=self.emit,
+            offload=ResultOffload(
+                self.client.blobs,
+                least_bytes=settings.result_max_bytes,
+                most=settings.blob_limits.document,
+            ),
         )
         self.executor = Executor(
             claims=self.claims,

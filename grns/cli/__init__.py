@@ -92,6 +92,7 @@ root = LazyGroup(
                 "operation", "Show, pause, resume and cancel bulk operations.", "operation:operation"
             ),
             LazyCommand("pool", "List, pause and resume pools.", "pool:pool"),
+            LazyCommand("blob", "Keep files that payloads and results refer to.", "blob:blob"),
             LazyCommand("events", "Follow, export and replay events.", "event:events"),
             LazyCommand(
                 "webhook", "Create and edit webhooks; list and resend deliveries.", "webhook:webhook"

@@ -12,9 +12,8 @@ from weakref import WeakSet
 
 from grns.client.arguments import SubmissionReader, checked_timeout, known_id, short
 from grns.client.handle import TaskHandle
-from grns.client.limits import TaskLimits
 from grns.client.operator import OperatorMethods
-from grns.client.schedules import Schedules
+from grns.client.services import ServiceProperties
 from grns.client.subscriber import SubscriberMethods
 from grns.client.subscription import Subscription
 from grns.client.workflows import WorkflowMethods
@@ -39,7 +38,6 @@ from grns.tasks import read
 from grns.tasks.announce import announce
 from grns.tasks.cancel import cancel
 from grns.tasks.output import OutputHub
-from grns.tasks.questions import Questions
 from grns.tasks.redrive import redrive
 from grns.tasks.submit import Prepared, Submissions, Submitted, submit_in
 from grns.tasks.submit_many import Bulk
@@ -53,7 +51,7 @@ ResultT = TypeVar("ResultT")
 _FIRST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.02, 0.5
 
 
-class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
+class Client(ServiceProperties, OperatorMethods, SubscriberMethods, WorkflowMethods):
     """The client of applications. Create it with `grns.connect()`.
 
     It needs only Postgres. The broker makes tasks start sooner; only `subscribe` requires it.
@@ -87,21 +85,6 @@ class Client(OperatorMethods, SubscriberMethods, WorkflowMethods):
         self._dead_letters = DeadLetterQueue(database, emit=emit)
         self._outputs: OutputHub | None = None
         self._subscriptions: WeakSet[Subscription] = WeakSet()
-
-    @property
-    def schedules(self) -> Schedules:
-        """Tasks that are submitted again and again: create, list, pause and delete their schedules."""
-        return Schedules(self._database, self._transport, self._reader, self._actor or "client")
-
-    @property
-    def limits(self) -> TaskLimits:
-        """How many tasks run at once, and how many begin in a time: create, list, pause and delete limits."""
-        return TaskLimits(self._database, self._workspace, self._actor or "client")
-
-    @property
-    def questions(self) -> Questions:
-        """What handlers ask people: list and answer it."""
-        return Questions(self._database, self._transport, self._workspace, self._actor)
 
     async def close(self) -> None:
         """End the subscriptions; events that are not handled are given back. The connections stay open."""

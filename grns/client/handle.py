@@ -19,6 +19,7 @@ from grns.errors import (
     TaskEndedError,
     TaskFailedError,
 )
+from grns.model.blob import stands_for_document
 from grns.model.envelope import first_problem
 from grns.model.output_view import OutputEvent
 from grns.model.task import Task, TaskStatus
@@ -92,7 +93,10 @@ class TaskHandle(Generic[ResultT]):
         ended = await self.wait(timeout=timeout)
         if (error := _ERRORS.get(ended.status)) is not None:
             raise error(await self._how(ended), task=ended)
-        return self.read(ended.result)
+        result = ended.result
+        if stands_for_document(result):
+            result = await self._client.blobs.document(result)
+        return self.read(result)
 
     async def _how(self, ended: Task) -> str:
         """Describe how a task has ended, and why."""

@@ -20,8 +20,6 @@ from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.stats.issues import Issue, State, list_issues
 from grns.tasks import search, workflows
-from grns.tasks.agents import Agents
-from grns.tasks.mail import Mailbox
 from grns.tasks.output import OutputHub
 from grns.tasks.pause_pools import PoolPauses
 from grns.tasks.pause_tasks import pause_tasks, resume_tasks
@@ -46,16 +44,6 @@ class OperatorMethods:
     _workspace: str
     _actor: str | None
     _outputs: OutputHub | None
-
-    @property
-    def agents(self) -> Agents:
-        """Agents by name: register and list them, and tell them to end."""
-        return Agents(self._database, self._workspace, self._actor)
-
-    @property
-    def mail(self) -> Mailbox:
-        """Mail between agents: send, poll and acknowledge it."""
-        return Mailbox(self._database, self._transport, self._workspace, self._actor)
 
     async def list(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page[TaskSummary]:
         """Return tasks, the latest first.

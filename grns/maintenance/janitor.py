@@ -13,7 +13,7 @@ from grns.maintenance.consistency import ConsistencyMonitor
 from grns.maintenance.failovers import note_server
 from grns.maintenance.gauges import GaugeCollector
 from grns.maintenance.partitions import PARTITION_ROWS, keep_partitions
-from grns.maintenance.retention import DAY_SECONDS, RULES, TaskRetention
+from grns.maintenance.retention import DAY_SECONDS, RULES, BlobRetention, TaskRetention
 from grns.model import subjects
 from grns.model.envelope import rfc3339
 from grns.nats import JetStream
@@ -71,6 +71,7 @@ class Janitor(PeriodicService):
             "operations": partial(self._delete, "operations", "delete_operations", self._log_seconds),
             "webhooks": partial(self._delete, "webhooks", "delete_webhooks"),
             "tasks": TaskRetention(database, settings, emit=self.emit).step,
+            "blobs": BlobRetention(database, settings.blob_grace_seconds, emit=self.emit).step,
             "inspection": ConsistencyMonitor(
                 database,
                 stuck_after_seconds=settings.stuck_after_seconds,

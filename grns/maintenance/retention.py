@@ -117,6 +117,34 @@ async def delete_tasks(
     return RetentionPage(row["last_id"] or "", row["seen"], row["deleted"])
 
 
+class BlobRetention:
+    """Deletes blobs that nothing refers to, page by page; a walk over all of them begins each hour."""
+
+    def __init__(self, database: Database, grace_seconds: float, *, emit: Emit) -> None:
+        self._database = database
+        self._grace_seconds = grace_seconds
+        self._emit = emit
+        self._place = "", ""
+        self._walk_at = 0.0
+
+    async def step(self) -> bool:
+        """Look at one page; True while the walk has not come to its end."""
+        if time.monotonic() < self._walk_at:
+            return False
+        try:
+            rows = await self._database.run("delete_blobs", *self._place, _PAGE, self._grace_seconds)
+        except InvalidInputError:  # a reference was committed meanwhile: it is seen in the next look
+            return True
+        if rows and rows[0]["deleted"]:
+            self._emit(RowsDeleted("blobs", rows[0]["deleted"]))
+        if rows and rows[0]["seen"] == _PAGE:
+            self._place = rows[0]["workspace"], rows[0]["sha256"]
+            return True
+        self._place = "", ""
+        self._walk_at = time.monotonic() + min(_WALK_EVERY_SECONDS, self._grace_seconds)
+        return False
+
+
 class TaskRetention:
     """Deletes page by page; one that cannot go is halved until it is one task, and that is stepped past."""
 

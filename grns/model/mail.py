@@ -22,7 +22,8 @@ class Mail:
         type: what it is, such as `review_request`.
         correlation_id: what its conversation is about, such as the id of a task.
         in_reply_to: id of the message that it answers.
-        payload: a JSON object of at most 4,096 bytes.
+        payload: a JSON object of at most 4,096 bytes. A larger one is kept as a blob, and this is the
+            reference: `{"$blob": "sha256-…", "size": 5120, "type": "application/json", "is_document": true}`.
         created_at, expires_at: when it was sent, and until when it is handed out.
         delivered_at, deliveries: when it was handed out first, and how often.
         acked_at: when it was acknowledged; None: it is handed out again.

@@ -42,6 +42,8 @@ KINDS: tuple[tuple[type[GrnsError], HTTPStatus, str], ...] = (
 _STATUS_OF_INPUT = {
     "too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "bad_content_type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "bad_range": HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+    "wrong_digest": HTTPStatus.UNPROCESSABLE_ENTITY,
 }
 # Fixed texts for errors of the server, whose own texts name hosts, users and statements.
 _DETAILS = {

@@ -35,6 +35,7 @@ _OURS = "grns: "
 _TAKEN = "23505"
 _BY_DETAIL: dict[str, type[GrnsError]] = {
     "backlog_full": BacklogFullError,
+    "blobs_full": RateLimitedError,
     "lease_lost": LeaseLostError,
     "mailbox_full": RateLimitedError,
     "not_found": NotFoundError,

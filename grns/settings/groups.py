@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from grns.errors import InvalidInputError, SettingsError
 from grns.model import server_url, subjects, wakeup_url
+from grns.model.blob import BlobLimits
 from grns.model.json import Limits
 from grns.model.url_policy import UrlPolicy, guard
 
@@ -82,7 +83,7 @@ class ConnectionSettings(SettingsGroup):
     nats_startup_seconds: Seconds = Field(30.0, description="time to wait for NATS at startup")
     workspace: str = Field(subjects.DEFAULT_WORKSPACE, description="workspace of this worker or client")
     keys_file: Path | None = Field(
-        None, description="file of the keys that seal secrets; `grns admin keys new` writes one"
+        None, description="file of the keys that seal secrets; `grns admin secret new-key` writes one"
     )
 
     @field_validator("workspace")
@@ -145,6 +146,13 @@ class LimitSettings(SettingsGroup):
     )
     result_max_bytes: Bytes = Field(256 * 1024, description="maximum result of a task")
     envelope_max_bytes: Bytes = Field(512 * 1024, description="maximum message size")
+    blob_max_bytes: int = Field(64 * 1024**2, gt=0, le=512 * 1024**2, description="maximum size of a blob")
+    blobs_max_bytes: Bytes = Field(1024**3, description="maximum size of all blobs of a workspace together")
+
+    @property
+    def blob_limits(self) -> BlobLimits:
+        """Limits of blobs."""
+        return BlobLimits(self.blob_max_bytes, self.blobs_max_bytes)
 
     @property
     def payload_limits(self) -> Limits:
@@ -259,6 +267,7 @@ class JanitorSettings(SettingsGroup):
         None, description="retention of handled message ids; defaults to that of the event log"
     )
     webhook_retention_days: Days = Field(30.0, description="retention of webhook deliveries")
+    blob_grace_seconds: Seconds = Field(86_400.0, description="retention of blobs that nothing refers to")
     verify_interval_seconds: Seconds = Field(
         86_400.0, description="interval at which the janitor verifies all tasks against the event log"
     )

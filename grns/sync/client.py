@@ -26,6 +26,7 @@ from grns.outbox.events import LogEvent
 from grns.settings import load
 from grns.sync.agents import SyncAgents
 from grns.sync.background import Background, BackgroundClosedError
+from grns.sync.blobs import SyncBlobs
 from grns.sync.handle import SyncTaskHandle
 from grns.sync.limits import SyncTaskLimits
 from grns.sync.operator import SyncOperatorMethods
@@ -246,6 +247,11 @@ class SyncClient(SyncOperatorMethods):
     def agents(self) -> SyncAgents:
         """Agents by name: see `grns.Client.agents`."""
         return SyncAgents(self)
+
+    @property
+    def blobs(self) -> SyncBlobs:
+        """Bytes that payloads, results and messages refer to: see `grns.Client.blobs`."""
+        return SyncBlobs(self)
 
     @property
     def questions(self) -> SyncQuestions:

@@ -18,11 +18,13 @@ from grns.model.mail import Mail
 from grns.nats import JetStream
 from grns.postgres.database import Database, Row, Session, build
 from grns.postgres.paging import Page, cursor, page_of, parts
+from grns.tasks.blobs import Blobs
 from grns.telemetry import current
 
 _WEEK = 7 * 86_400.0
 _LOOK_SECONDS, _HINTED_LOOK_SECONDS = 1.0, 5.0
-_PAYLOAD = Limits(document_bytes=4096)
+_PAYLOAD_BYTES = 4096
+_LARGE_PAYLOAD = Limits(document_bytes=256 * 1024)
 
 
 class Mailbox:
@@ -55,7 +57,8 @@ class Mailbox:
 
         Args:
             type: what it is, such as `review_request`.
-            payload: a JSON object of at most 4,096 bytes.
+            payload: a JSON object of at most 256 KiB. Of more than 4,096 bytes it is kept as a blob, and the
+                message has the reference: read it with `payload_of`.
             to: name of the agent. It gets the message also if it is away now.
             pool: instead, all registered agents of a pool; without `to`, `pool` and `reply_to`, all of the
                 workspace. The sender gets none.
@@ -112,9 +115,11 @@ class Mailbox:
 
         Call `tell` once it has been committed.
         """
-        new = message_id or uuid4()
+        new, text = message_id or uuid4(), dumps(dict(payload or {}), _LARGE_PAYLOAD)
+        if len(body := text.encode()) > _PAYLOAD_BYTES:
+            text = dumps(await self._blobs.put_document(body))
         await self._database.run(
-            "send_mail", type, dumps(dict(payload or {}), _PAYLOAD), to, pool, self._workspace, sender,
+            "send_mail", type, text, to, pool, self._workspace, sender,
             about, reply_to, new, seconds_named("expires", expires, code="bad_message"), self._actor,
             *attempt,
         )  # fmt: skip
@@ -157,6 +162,19 @@ class Mailbox:
         (row,) = await self._database.run("ack_mail", self._workspace, agent, ids)
         acked: int = row["acked"]
         return acked
+
+    async def payload_of(self, message: Mail) -> dict[str, Any]:
+        """Return the payload of a message, also one that is kept as a blob.
+
+        Raises:
+            NotFoundError: its blob is not there any more.
+        """
+        payload: dict[str, Any] = await self._blobs.document(message.payload)
+        return payload
+
+    @property
+    def _blobs(self) -> Blobs:
+        return Blobs(self._database, self._workspace)
 
     async def check(self, agent: str) -> None:
         """Raise NotFoundError if there is no such agent."""

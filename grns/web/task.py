@@ -8,9 +8,12 @@ from typing import Any
 
 from starlette.responses import Response
 
+from grns.api.access import RequestContext
+from grns.api.blob import download
 from grns.api.in_process import ApiProblemError
 from grns.errors import InvalidInputError
 from grns.model import duration
+from grns.model.blob import blobs_in, digest_of
 from grns.model.envelope import SCHEMA_VERSION
 from grns.model.task import REDRIVABLE, TERMINAL, TaskStatus
 from grns.web.event import EventStreamResponse
@@ -64,6 +67,7 @@ async def task(request: PageRequest) -> Response:
     return await request.render(
         "task.html",
         task=found,
+        blobs=blobs_in([found["result"], found["checkpoint_data"], found["payload"]]),
         mail=await request.fetch("/mail", about=found["id"], limit=_MAIL),
         lines=[
             line
@@ -86,6 +90,17 @@ async def task(request: PageRequest) -> Response:
         trace=term("trace", found["trace_id"]),
         creator=term("creator", found["created_by"] or ""),
     )
+
+
+@pages.get("/blobs/{blob_id}")
+async def blob(request: PageRequest) -> Response:
+    """Download a blob."""
+    request.require("read")
+    blob_id = f"sha256-{digest_of(request.name('blob_id'))}"
+    principal = request.user.principal
+    context = RequestContext(request.context.api_context, principal, request.workspace)
+    context.enter(request.workspace)
+    return await download(context, blob_id, request.headers.get("range"))
 
 
 @pages.get("/tasks/{task_id}/stream")

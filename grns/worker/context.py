@@ -15,6 +15,7 @@ from grns.errors import GrnsError, InvalidInputError, LeaseLostError, OutcomeUnk
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Finished, Outcome, Verb
 from grns.postgres.database import Connection, Database, run
+from grns.tasks.blobs import Blobs
 from grns.telemetry import failpoint
 from grns.worker.async_only import async_only, check_async
 from grns.worker.finishes import Finish, finish_in
@@ -269,7 +270,8 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
             pages = (await ctx.results()).values()
         """
         rows = await self._database.run("read_results", self.id, self.workspace)
-        return {row["name"]: loads_stored(row["result"]) for row in rows}
+        blobs = Blobs(self._database, self.workspace)
+        return {row["name"]: await blobs.document(loads_stored(row["result"])) for row in rows}
 
     @property
     def log(self) -> Any:

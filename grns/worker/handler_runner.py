@@ -43,6 +43,7 @@ from grns.worker.judgement import (
     result_text,
 )
 from grns.worker.leases import Lease
+from grns.worker.offload import ResultOffload
 from grns.worker.pool import Pool
 from grns.worker.step import Suspended
 
@@ -73,8 +74,13 @@ class HandlerRunner:
         threads: int | Executor,
         result_limits: Limits,
         emit: Emit,
+        offload: ResultOffload | None = None,
     ) -> None:
-        """`threads` is their number, or what runs handlers that are no coroutine functions."""
+        """`threads` is their number, or what runs handlers that are no coroutine functions.
+
+        Without `offload`, results that are too long are refused.
+        """
+        self._offload = offload
         self._pool = pool
         self._handlers = dict(pool.handlers)
         self._has_hooks = any(one.hooks.attempt_started or one.hooks.attempt_finished for one in pool.pools())
@@ -151,7 +157,8 @@ class HandlerRunner:
         payload = payload_of(handler, lease.claim.payload)
         state = self._state_of(handler) if state is None else state
         context._begin(payload, state=state, timeout_seconds=handler.timeout_seconds)
-        return self._text(handler, await self._bounded(handler, context, payload, lease), context)
+        text = self._text(handler, await self._bounded(handler, context, payload, lease), context)
+        return text if self._offload is None else await self._offload.shortened(text, lease)
 
     async def _bounded(self, handler: AnyHandler, context: Context, payload: Any, lease: Lease) -> Any:
         signature = handler.call_signature
@@ -229,7 +236,8 @@ class HandlerRunner:
                 "the handler's transaction has completed the task, and the value that it returns is ignored:"
                 " pass it to tx.complete(...)",
             )
-        return result_text(handler, result, self._result_limits)
+        most = None if self._offload is None else self._offload.most
+        return result_text(handler, result, self._result_limits, most)
 
     def _judge(
         self, error: BaseException, claim: Claim, handler: AnyHandler, lease: Lease, context: Context

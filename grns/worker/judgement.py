@@ -36,12 +36,21 @@ def payload_of(handler: AnyHandler, text: str) -> Any:
     raise Fail(f"payload.{problem}", error_class="bad_payload")  # outside of `except`: no traceback
 
 
-def result_text(handler: AnyHandler, result: Any, limits: Limits) -> str:
-    """Return what a handler returned as JSON. Raises Fail (`bad_result`) if it cannot be stored."""
+def result_text(handler: AnyHandler, result: Any, limits: Limits, most: Limits | None = None) -> str:
+    """Return what a handler returned as JSON. Raises Fail (`bad_result`) if it cannot be stored.
+
+    `most`: the limits of what can be kept as a blob; None: nothing can.
+    """
     try:
         if (adapter := handler.call_signature.result) is not None:
             result = _dumped(adapter, result)
-        return dumps(jsonable(result), limits)
+        value = jsonable(result)
+        try:
+            return dumps(value, limits)
+        except InvalidInputError as error:
+            if most is None or error.code not in ("too_large", "too_many_nodes"):
+                raise
+            return dumps(value, most)
     except ValidationError as error:
         problem = first_problem(error)
     except (InvalidInputError, PydanticSerializationError) as error:

@@ -21,6 +21,7 @@ from grns.model.duration import bounded_wait, seconds_of
 from grns.model.json import loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.postgres.database import Connection, Database, Row, run
+from grns.tasks.blobs import Blobs
 from grns.worker.async_only import async_only
 from grns.worker.step_function import adapter_of
 from grns.worker.step_store import StepRecorder
@@ -238,7 +239,8 @@ class StepMethods(WaitMethods):
 
     async def _joined(self, task: TaskHandle[Any], row: Row, returns_exceptions: bool) -> Any:
         if row["has_succeeded"]:
-            return task.read(loads_stored(row["result"]))
+            blobs = Blobs(self._database, self._claim.workspace)
+            return task.read(await blobs.document(loads_stored(row["result"])))
         try:
             return await task.result(timeout=0)
         except TaskEndedError as error:

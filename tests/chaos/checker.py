@@ -16,6 +16,7 @@ import asyncpg
 from grns.model.task import STATUS_AFTER
 from tests.chaos import journal
 from tests.chaos.agents import Routed
+from tests.chaos.content import Content
 from tests.chaos.declared import undeclared
 from tests.chaos.graphs import BY_NEEDS, Graphs
 from tests.chaos.handed_in import HandedIn, read_handed_in
@@ -39,6 +40,7 @@ VIOLATIONS = {
     "needs": "run before its needs were met, or ended against them, or needs not as their tasks have ended",
     "schedule": "a time that was due and not decided once, or whose task is not there once",
     "step": "a recorded step that ran again, or is missing, or a fan-out whose tasks are not there once",
+    "content": "a file that a result refers to and that is lost or another attempt's, or a password in clear",
     "mail": "lost, acknowledged unseen, or sent by an attempt that had lost its task",
     "agent": "run by an agent that it was not for, or beside more than its agent may have",
     "limit": "more of a key at once, or in a time, than its limits allow, or queued without its admitter",
@@ -149,6 +151,8 @@ class Report:
     limited: int = 0
     stepwise: int = 0
     mail: int = 0
+    files: int = 0
+    sealed: int = 0
     routed: int = 0
     operations: Counter[str] = field(default_factory=Counter)
     states: Counter[str] = field(default_factory=Counter)
@@ -205,6 +209,7 @@ class Checker:
         self.limited = Limited()
         self.stepwise = Stepwise()
         self.mailed = Mailed()
+        self.content = Content()
         self.routed = Routed()
 
     async def check(self, url: str) -> Report:
@@ -240,6 +245,7 @@ class Checker:
             "limit": self.limited.judge(self._tasks, self._log),
             "step": self.stepwise.judge(self._directory, self._tasks),
             "mail": self.mailed.judge(self._directory, self._log),
+            "content": self.content.judge(),
             "agent": self.routed.judge(self._directory, self._tasks, self._log),
         }
         for what, details in judged.items():
@@ -270,6 +276,7 @@ class Checker:
         await self.limited.read(connection)
         await self.stepwise.read(connection)
         await self.mailed.read(connection)
+        await self.content.read(connection)
         for detail in await undeclared(connection):
             self.report.found("undeclared", detail)
         counts = await connection.fetch(_COUNTS)
@@ -284,6 +291,8 @@ class Checker:
         self.report.needy = len(self.graphs.waits)
         self.report.ticks = self.schedules.decided
         self.report.mail = len(self.mailed.rows)
+        self.report.files = len(self.content.files)
+        self.report.sealed = self.content.sealed
         self.report.routed = sum(bool(row["route"]) for row in self._tasks.values())
         self.report.limited = len(self.limited.keys)
         self.report.stepwise = len({task_id for task_id, _ in self.stepwise.attempts})

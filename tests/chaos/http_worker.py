@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import grns
+from tests.chaos.content import password_of
 from tests.chaos.journal import Journal
 
 POOL, AGENT = "remote", "dora"
@@ -33,6 +34,7 @@ async def work(client: grns.AgentClient, journal: Journal) -> None:
         async with task:
             journal.note("begin", **note)
             try:
+                assert task.payload.get("password") in (None, password_of(task.payload["number"]))
                 await asyncio.sleep(task.payload["seconds"])
             except asyncio.CancelledError:
                 journal.note("cancelled", **note)

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import grns
 from grns.errors import GrnsError
+from tests.chaos.content import FILES, password_of, returned_file
 from tests.chaos.journal import Journal
 from tests.chaos.post import CREW, SENDS
 from tests.chaos.steps import CLAIMED, SIGNAL, STEPS
@@ -32,7 +33,7 @@ def _note(what: str, task: grns.Context, **more: Any) -> None:
     )  # fmt: skip
 
 
-@pool.task("steady", max_attempts=8)
+@pool.task("steady", max_attempts=8, secret=["password"])
 async def steady(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
     """Take a little time, and fail as often as the submitter says."""
     return await _steady(task, payload)
@@ -45,13 +46,16 @@ async def _steady(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]
     except asyncio.CancelledError:
         _note("cancelled", task)
         raise
-    if payload["number"] % SENDS == 0:
-        await _write(task, payload["number"])
+    number = payload["number"]
+    if number % SENDS == 0:
+        await _write(task, number)
+    assert payload.get("password") in (None, password_of(number))
+    file = {"file": await returned_file(task)} if number % FILES == 0 else {}
     if random.random() < payload.get("failing", 0.0):
         _note("failed", task)
         raise grns.Retry("drawn so", after=random.random())
     _note("end", task)
-    return {"number": payload["number"], "attempt": task.attempt}
+    return {"number": number, "attempt": task.attempt, **file}
 
 
 async def _write(task: grns.Context, number: int) -> None:

@@ -18,6 +18,7 @@ import asyncpg
 
 from grns.dev.servers import LocalNats, LocalPostgres
 from grns.errors import LocalServerError
+from grns.model.seal import MasterKey
 from grns.postgres import migrate
 from tests.chaos.agents import BY_SEAT, put_agents
 from tests.chaos.disk import Disk
@@ -128,6 +129,7 @@ class Stage:
             "GRNS_LEASE_SECONDS": str(lease_seconds),
             "GRNS_LOG_LEVEL": log_level,
             **_SETTINGS,
+            "GRNS_KEYS_FILE": str(_keys(directory)),
             **(self.services.settings if self.services else {}),
         }
         self._keeping: asyncio.Task[None] | None = None
@@ -364,7 +366,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def _keys(directory: Path) -> Path:
+    """Write the key that seals passwords, unless it is there, and return its file."""
+    if not (file := directory / "keys").exists():
+        file.write_text(MasterKey.new("storm").line() + "\n")
+        file.chmod(0o600)
+    return file
+
+
 _SETTINGS = {
+    "GRNS_BLOB_GRACE_SECONDS": "300",
     "GRNS_SHUTDOWN_GRACE_SECONDS": "2",
     "GRNS_POLL_BUSY_AGE_SECONDS": "10",
     "GRNS_JANITOR_INTERVAL_SECONDS": "2",

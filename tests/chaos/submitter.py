@@ -31,6 +31,7 @@ from grns.model.question import question_id
 from grns.tasks.questions import Questions
 from tests.chaos import strangers
 from tests.chaos.agents import draw_route, route_of
+from tests.chaos.content import SECRETS, password_of
 from tests.chaos.http_worker import POOL
 from tests.chaos.journal import Journal
 from tests.chaos.limits import LIMITED, tenant_of
@@ -56,8 +57,11 @@ def draw(number: int) -> dict[str, Any]:
     if random.random() < 0.1:
         payload["failing"] = 0.5
     agent_type = random.choice(_AGENT_TYPES)
+    task_type = "steady" if agent_type == POOL else random.choice(_KINDS)
+    if task_type == "steady" and number % SECRETS == 0 and sys.argv[1:2] != ["sql"]:  # it cannot seal
+        payload["password"] = password_of(number)
     return {
-        "task_type": "steady" if agent_type == POOL else random.choice(_KINDS),
+        "task_type": task_type,
         "payload": payload,
         "agent_type": agent_type,
         "priority": random.randrange(4),

@@ -32,6 +32,7 @@ RUN_BY = {
     "routing.md": "tests/site/test_mail.py",
     "unique.md": "tests/site/test_programs.py",
     "secrets.md": "tests/site/test_secrets.py",
+    "blobs.md": "tests/site/test_blobs.py",
     "steps.md": "tests/site/test_programs.py",
     "output.md": "tests/site/test_programs.py",
     "progress.md": "tests/site/test_programs.py",

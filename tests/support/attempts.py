@@ -12,6 +12,7 @@ from grns.model.json import Limits
 from grns.model.outcome import Claim
 from grns.postgres.database import Database
 from grns.settings import load
+from grns.tasks.blobs import Blobs
 from grns.telemetry.signal import Signal
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
@@ -19,6 +20,7 @@ from grns.worker.executor import Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
+from grns.worker.offload import ResultOffload
 from grns.worker.output import OutputPublisher
 from grns.worker.pool import Pool
 from grns.worker.progress import ProgressStore
@@ -47,7 +49,16 @@ class Attempts:
             finishes=Finishes(database, batch_limit=10),
             leases=LeaseManager(table, lease_seconds=15.0, emit=emit),
             handlers=HandlerRunner(
-                pool, make_context=self._context, threads=1, result_limits=Limits(), emit=emit
+                pool,
+                make_context=self._context,
+                threads=1,
+                result_limits=Limits(),
+                emit=emit,
+                offload=ResultOffload(
+                    Blobs(database, "default"),
+                    least_bytes=Limits().document_bytes,
+                    most=database.blob_limits.document,
+                ),
             ),
             vault=database.vault,
             slots=Slots(4),

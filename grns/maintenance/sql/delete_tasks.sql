@@ -61,6 +61,9 @@ tags as (
         ) as s
     ))
 ),
+blob_refs as (
+    delete from grns.blob_refs r where r.owner = any(array(select g.id from gone g))
+),
 signals as (
     delete from grns.signals s where s.task_id = any(array(select g.id from gone g))
 ),

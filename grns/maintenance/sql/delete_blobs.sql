@@ -1,0 +1,29 @@
+-- Deletes blobs that nothing refers to and that nobody has put for a while, of one page of all. A reference that is committed at the same
+-- time is checked by Postgres: the statement fails then, and deletes nothing.
+-- $1 workspace and $2 sha256 before the page, $3 rows to look at, $4 how long they are kept without a reference, in seconds
+with page as (
+    select b.workspace, b.sha256
+    from grns.blobs b
+    where (b.workspace, b.sha256) > ($1::text, $2::text)
+    order by b.workspace, b.sha256
+    limit $3
+),
+doomed as (
+    select b.workspace, b.sha256
+    from page p
+    join grns.blobs b on b.workspace = p.workspace and b.sha256 = p.sha256
+    where b.used_at < now() - $4::double precision * interval '1 second'
+        and not exists (select from grns.blob_refs r where r.workspace = b.workspace and r.sha256 = b.sha256)
+    for update of b skip locked
+),
+gone as (
+    delete from grns.blobs b
+    using doomed d
+    where b.workspace = d.workspace and b.sha256 = d.sha256
+    returning b.sha256
+),
+last as (
+    select p.workspace, p.sha256 from page p order by p.workspace desc, p.sha256 desc limit 1
+)
+select l.workspace, l.sha256, (select count(*) from page) as seen, (select count(*) from gone) as deleted
+from last l

@@ -1,0 +1,132 @@
+"""Blobs: bytes that a document refers to by their sha256."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from grns.errors import InvalidInputError
+from grns.model.json import Limits
+
+BLOB = "$blob"
+JSON_TYPE = "application/json"
+# Tells that a reference stands for the document that is in the blob.
+_STANDS_FOR = "is_document"
+_ID = re.compile(r"sha256-[0-9a-f]{64}")
+
+
+class Blob(dict[str, Any]):
+    """A reference to a blob, for payloads, results and messages: a JSON object.
+
+    Example:
+        {"$blob": "sha256-9f86d0…", "size": 1048576, "type": "image/png"}
+    """
+
+    @classmethod
+    def of(cls, said: Any) -> Blob:
+        """Return the reference that a JSON object is. Raises InvalidInputError: `bad_blob`."""
+        if not isinstance(said, Mapping):
+            raise InvalidInputError("bad_blob", 'a blob is {"$blob": "sha256-…"}, as `blobs.put` returns it')
+        digest_of(said)
+        return cls(said)
+
+    @property
+    def id(self) -> str:
+        """`sha256-`, and 64 hex digits."""
+        return str(self[BLOB])
+
+    @property
+    def size(self) -> int | None:
+        """Size in bytes; None where the reference does not say it."""
+        return self.get("size")
+
+    @property
+    def media_type(self) -> str | None:
+        """Media type, such as `image/png`; None where the reference does not say it."""
+        return self.get("type")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
+        """Let a field of a pydantic model be a blob."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(_checked, core_schema.dict_schema())
+
+
+def _checked(said: dict[str, Any]) -> Blob:
+    try:
+        return Blob.of(said)
+    except InvalidInputError as error:
+        raise ValueError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class BlobState:
+    """A blob that is kept.
+
+    Attributes:
+        id: `sha256-`, and 64 hex digits.
+        size: its bytes.
+        media_type: as who put it first has said; None: unsaid.
+        created_at: when it was put first.
+        used_at: when it was put last.
+        references: how many tasks, messages and schedules refer to it. Without one it is deleted a day
+            after `used_at`.
+    """
+
+    id: str
+    size: int
+    media_type: str | None
+    created_at: datetime
+    used_at: datetime
+    references: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlobLimits:
+    """How large one blob may be, and all of a workspace together, in bytes."""
+
+    most_bytes: int = 64 * 1024**2
+    most_bytes_of_workspace: int = 1024**3
+
+    @property
+    def document(self) -> Limits:
+        """Limits of a JSON document that is kept as a blob."""
+        return Limits(document_bytes=self.most_bytes, nodes=1_000_000)
+
+
+def as_document(blob: Blob) -> Blob:
+    """Return the reference that stands for the JSON document in a blob."""
+    return Blob({**blob, _STANDS_FOR: True})
+
+
+def stands_for_document(value: Any) -> bool:
+    """Say whether a value is a reference that stands for the document in its blob."""
+    return isinstance(value, dict) and value.get(_STANDS_FOR) is True and BLOB in value
+
+
+def digest_of(blob: Mapping[str, Any] | str) -> str:
+    """Return the 64 hex digits of a reference or an id. Raises InvalidInputError: `bad_blob`."""
+    said = blob if isinstance(blob, str) else blob.get(BLOB)
+    if not isinstance(said, str) or _ID.fullmatch(said) is None:
+        raise InvalidInputError("bad_blob", "the id of a blob is sha256- and 64 hex digits")
+    return said.removeprefix("sha256-")
+
+
+def blobs_in(document: Any) -> list[Blob]:
+    """Return the references in a document, in order, each blob once."""
+    found: dict[str, Blob] = {}
+    pending = [document]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            said = value.get(BLOB)
+            if isinstance(said, str) and _ID.fullmatch(said):
+                found.setdefault(said, Blob(value))
+            pending += reversed(value.values())
+        elif isinstance(value, list):
+            pending += reversed(value)
+    return list(found.values())

@@ -1,0 +1,129 @@
+-- Blobs: bytes of any kind, kept once in a workspace, by their sha256. A document refers to one by {"$blob": "sha256-…"}.
+create table grns.blobs (
+    workspace  text collate "C" not null,
+    sha256     text collate "C" not null,             -- 64 hex digits
+    size       bigint not null,
+    media_type text,
+    content    bytea not null,
+    created_at timestamptz not null default statement_timestamp(),
+    used_at    timestamptz not null default statement_timestamp(),  -- when somebody put it last
+    primary key (workspace, sha256)
+);
+alter table grns.blobs alter column content set storage external;  -- a part of it is read without the rest
+create index blobs_made on grns.blobs (workspace, created_at, sha256) include (size);
+
+-- Who refers to a blob: a task (by its id), a message (`mail-` and its number) or a schedule (`schedule-` and its name). The rows are
+-- written with the document, and keep the blob; see the triggers below.
+create table grns.blob_refs (
+    owner     text collate "C" not null,
+    workspace text collate "C" not null,
+    sha256    text collate "C" not null,
+    primary key (owner, workspace, sha256),
+    constraint blob_refs_blob foreign key (workspace, sha256) references grns.blobs
+);
+create index blob_refs_of on grns.blob_refs (workspace, sha256);
+
+-- Keeps bytes, and returns the reference to them. The same bytes are kept once: putting them again is safe.
+-- It is called in a transaction of yours, or alone: a blob that nothing refers to is kept for a day.
+create function grns.put_blob(
+    content bytea, media_type text default null, workspace text default 'default',
+    most_bytes bigint default 67108864, most_bytes_of_workspace bigint default 1073741824
+) returns jsonb language plpgsql as $$
+#variable_conflict use_variable
+declare
+    digest text;
+    kept record;
+begin
+    if content is null or octet_length(content) > most_bytes then
+        raise exception 'grns: a blob has up to % bytes', most_bytes
+            using errcode = 'invalid_parameter_value', detail = 'too_large';
+    elsif media_type !~ '^[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}$' then
+        raise exception 'grns: a media type is one such as text/plain'
+            using errcode = 'invalid_parameter_value', detail = 'bad_blob';
+    end if;
+    digest := encode(sha256(content), 'hex');
+    update grns.blobs b set used_at = statement_timestamp()
+    where b.workspace = workspace and b.sha256 = digest
+    returning b.size, b.media_type into kept;
+    if not found then
+        if octet_length(content) + (select coalesce(sum(b.size), 0) from grns.blobs b where b.workspace = workspace)
+            > most_bytes_of_workspace
+        then
+            raise exception 'grns: the blobs of workspace % may have % bytes together', workspace, most_bytes_of_workspace
+                using errcode = 'invalid_parameter_value', detail = 'blobs_full';
+        end if;
+        insert into grns.blobs as b (workspace, sha256, size, media_type, content)
+        values (workspace, digest, octet_length(content), media_type, content)
+        on conflict on constraint blobs_pkey do update set used_at = statement_timestamp()
+        returning b.size, b.media_type into kept;
+    end if;
+    return jsonb_strip_nulls(jsonb_build_object('$blob', 'sha256-' || digest, 'size', kept.size, 'type', kept.media_type));
+end
+$$;
+
+-- Notes which blobs a row refers to. $1 what its name as an owner begins with, $2 the column with the rest of it
+create function grns.refer_to_blobs() returns trigger language plpgsql security definer
+    set search_path = pg_catalog, pg_temp as $$
+declare
+    said constant jsonb := to_jsonb(new);
+    digests text[];
+    known integer;
+begin
+    digests := array(
+        select distinct substr(r.said #>> '{}', 8)
+        from jsonb_path_query(said, '$.**."$blob" ? (@.type() == "string")') as r (said)
+        where r.said #>> '{}' ~ '^sha256-[0-9a-f]{64}$');
+    -- Locked in one order, and until the row is committed: they are not deleted meanwhile.
+    perform from grns.blobs b where b.workspace = new.workspace and b.sha256 = any(digests) order by b.sha256 for key share;
+    get diagnostics known = row_count;
+    if known < cardinality(digests) then
+        raise exception 'grns: it refers to % blobs, and workspace % has % of them: put them first',
+            cardinality(digests), new.workspace, known using errcode = 'invalid_parameter_value', detail = 'blob_missing';
+    end if;
+    insert into grns.blob_refs (owner, workspace, sha256)
+    select tg_argv[0] || (said ->> tg_argv[1]), new.workspace, d.sha256 from unnest(digests) as d (sha256)
+    on conflict do nothing;
+    return null;
+end
+$$;
+
+-- Forgets the references of a row that is deleted.
+create function grns.forget_blob_refs() returns trigger language plpgsql security definer
+    set search_path = pg_catalog, pg_temp as $$
+begin
+    delete from grns.blob_refs r
+    where r.owner = tg_argv[0] || (to_jsonb(old) ->> tg_argv[1]) and r.workspace = old.workspace;
+    return null;
+end
+$$;
+
+-- A document without references pays for a look at its size, or, if it has the size of one, for a search. References of a task go
+-- with it, see delete_tasks.sql.
+create trigger tasks_blobs after insert on grns.tasks for each row
+    when (pg_column_size(new.payload) > 80 and new.payload @? '$.**."$blob"')
+    execute function grns.refer_to_blobs('', 'id');
+create trigger tasks_blobs_edited after update of payload on grns.tasks for each row
+    when (pg_column_size(new.payload) > 80 and new.payload @? '$.**."$blob"')
+    execute function grns.refer_to_blobs('', 'id');
+create trigger tasks_blobs_ended after update of result on grns.tasks for each row
+    when (pg_column_size(new.result) > 80 and new.result @? '$.**."$blob"')
+    execute function grns.refer_to_blobs('', 'id');
+create trigger steps_blobs after insert or update of value on grns.steps for each row
+    when (pg_column_size(new.value) > 80 and new.value @? '$.**."$blob"')
+    execute function grns.refer_to_blobs('', 'task_id');
+create trigger signals_blobs after insert on grns.signals for each row
+    when (pg_column_size(new.value) > 80 and new.value @? '$.**."$blob"')
+    execute function grns.refer_to_blobs('', 'task_id');
+create trigger progress_blobs after insert or update of checkpoint on grns.progress for each row
+    when (pg_column_size(new.checkpoint) > 80 and new.checkpoint @? '$.**."$blob"')
+    execute function grns.refer_to_blobs('', 'task_id');
+create trigger schedules_blobs after insert or update of payload on grns.schedules for each row
+    when (pg_column_size(new.payload) > 80 and new.payload @? '$.**."$blob"')
+    execute function grns.refer_to_blobs('schedule-', 'name');
+create trigger schedules_blobs_gone after delete on grns.schedules for each row
+    when (pg_column_size(old.payload) > 80) execute function grns.forget_blob_refs('schedule-', 'name');
+create trigger mail_blobs after insert on grns.mail for each row
+    when (pg_column_size(new.payload) > 80 and new.payload::jsonb @? '$.**."$blob"')
+    execute function grns.refer_to_blobs('mail-', 'seq');
+create trigger mail_blobs_gone after delete on grns.mail for each row
+    when (pg_column_size(old.payload) > 80) execute function grns.forget_blob_refs('mail-', 'seq');
