@@ -11,6 +11,7 @@ from grns.api.route import PREFIX
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model.blob import BlobLimits
 from tests.support.api import OURS, THEIRS, Door, good, problem_of, serving
+from tests.support.harness import submit
 
 BLOBS = f"{PREFIX}/blobs"
 CONTENT = bytes(range(256)) * 10
@@ -95,6 +96,11 @@ async def test_an_http_worker_puts_and_gets_them(door: Door) -> None:
         blob = await client.put_blob(CONTENT, media_type="image/png")
         assert (blob.id, blob.size, blob.media_type) == (ID, 2560, "image/png")
         assert await client.get_blob(blob) == await client.get_blob(ID) == CONTENT
+        await submit(door.database, workspace=OURS)
+        long = ["x" * 1000] * 300
+        task = await client.next_task()
+        assert task is not None
+        assert await client.complete_task(task, long) == "succeeded"
         with pytest.raises(NotFoundError):
             await client.get_blob(f"sha256-{'0' * 64}")
         with pytest.raises(InvalidInputError):
