@@ -180,6 +180,7 @@ class AgentClient(OutcomeMethods):
         remaining: float | timedelta | None = None,
         stall_timeout: float | timedelta | None = None,
         log: Sequence[Mapping[str, Any]] | None = None,
+        usage: Sequence[Mapping[str, Any]] | None = None,
     ) -> bool:
         """Renew the lease of a task, and report its progress.
 
@@ -194,6 +195,7 @@ class AgentClient(OutcomeMethods):
             stall_timeout: for how long nothing may be reported from now on. Then the attempt is ended, and
                 the task is queued again, one priority higher.
             log: up to 100 lines for the log of the task, each with `level`, `message` and `fields`.
+            usage: up to 100 items that were used, with the arguments of `AgentTask.usage` as fields.
 
         Returns:
             Whether the task was cancelled.
@@ -210,6 +212,7 @@ class AgentClient(OutcomeMethods):
             "remaining_seconds": seconds_named("remaining", remaining, code="bad_renewal"),
             "stall_seconds": seconds_named("stall_timeout", stall_timeout, code="bad_renewal"),
             "log": log,
+            "usage": usage,
         }
         told = {name: value for name, value in told.items() if value is not None}
         try:

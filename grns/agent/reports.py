@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from contextlib import suppress
+from dataclasses import asdict
 from json import dumps as encode
 from json import loads
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from grns.errors import GrnsError, LeaseLostError, UnavailableError
 from grns.model.json import Limits, dumps, jsonable
 from grns.model.log_line import NAMES, Line
+from grns.model.usage import Usage
 from grns.worker.task_logger import LineBudget
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class AttemptReports:
         self._noting = threading.Lock()
         self._told: dict[str, Any] = {}
         self._lines: list[Line] = []
+        self._used: list[Usage] = []
         self._budget = LineBudget()
         self._sending: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -56,6 +59,12 @@ class AttemptReports:
                 self._lines.append(line)
         self._wake()
 
+    def use(self, usage: Usage) -> None:
+        """Send what was used."""
+        with self._noting:
+            self._used.append(usage)
+        self._wake()
+
     def _wake(self) -> None:
         with suppress(RuntimeError):  # a thread that outlasts its loop
             self._loop.call_soon_threadsafe(self._begin)
@@ -74,7 +83,7 @@ class AttemptReports:
 
     @property
     def _has_more(self) -> bool:
-        return bool(self._told or self._lines)
+        return bool(self._told or self._lines or self._used)
 
     def _begin(self) -> None:
         if not self._closing.is_set() and (self._sending is None or self._sending.done()):
@@ -94,11 +103,14 @@ class AttemptReports:
             told, self._told = self._told, {}
             lines = [] if "checkpoint" in told else _first_of(self._lines)  # each fits into a request
             del self._lines[: len(lines)]
-            has_more = bool(self._lines)
+            used, self._used = self._used[:_MOST_LINES], self._used[_MOST_LINES:]
+            has_more = bool(self._lines or self._used)
             if self._task.ended == "lost":
-                told, lines, self._lines = {}, [], []
-        if not (told or lines):
+                told, lines, self._lines, used, self._used = {}, [], [], [], []
+        if not (told or lines or used):
             return False
+        if used:
+            told["usage"] = [_used(one) for one in used]
         if lines:
             told["log"] = [_wire(line) for line in lines]
         try:
@@ -106,16 +118,25 @@ class AttemptReports:
         except LeaseLostError:
             with self._noting:
                 self._lines.clear()
+                self._used.clear()
             return False
         except UnavailableError:  # a later report may come through
             with self._noting:
                 told.pop("log", None)
+                told.pop("usage", None)
                 self._told = told | self._told
                 self._lines[:0] = lines
+                self._used[:0] = used
             return False
         except GrnsError as error:  # refused, as it would be again
             _log.warning("task %s: a report is refused: %s", self._task.id, error)
         return has_more
+
+
+def _used(usage: Usage) -> dict[str, Any]:
+    said = asdict(usage)
+    del said["is_priced"]
+    return said
 
 
 def _wire(line: Line) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from grns.model.log_line import LEVELS
 from grns.model.outcome import Claim
 from grns.model.report import percent_of, remaining_of, step_of
 from grns.model.retry import asked_seconds
+from grns.model.usage import usage_of
 from grns.runtime.cancel_scope import CancelScope
 from grns.worker.mail_methods import MailMethods
 from grns.worker.output import AttemptOutput
@@ -140,6 +141,14 @@ class AgentTask(MailMethods, PersonMethods):
     def checkpoint(self, data: Any) -> None:
         """Keep JSON for the next attempt, within a second, as a handler's `ctx.checkpoint`."""
         self._reports.report(checkpoint=data)
+
+    def usage(self, item: str, **used: Any) -> None:
+        """Note what this attempt has used, within a second, as a handler's `ctx.usage`.
+
+        Example:
+            task.usage("draft", model="gpt-5", input_tokens=1200, output_tokens=300)
+        """
+        self._reports.use(usage_of(item, **used))
 
     @property
     def log(self) -> TaskLogger:

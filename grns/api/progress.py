@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from grns.api.access import Agent, RequestContext
@@ -20,10 +20,14 @@ from grns.model.failure import clean
 from grns.model.json import dumps
 from grns.model.log_line import LEVELS, LONGEST_MESSAGE, Level, Line
 from grns.model.report import LONGEST_STEP
+from grns.model.usage import usage_of
+from grns.worker.prices import priced
 from grns.worker.progress import LEAST_STALL_SECONDS, Report
 from grns.worker.task_logger import fields_of, message_of
 
 routes = router("queue")
+
+_Tokens = Annotated[int, Field(ge=0, strict=True)]
 
 
 class LoggedLine(BaseModel):
@@ -35,11 +39,32 @@ class LoggedLine(BaseModel):
     number: Annotated[int, Field(ge=1, le=2**62, strict=True)] | None = None
 
 
+class UsedItem(BaseModel):
+    """What the attempt has used. Of the same `item` of an attempt the first one counts.
+
+    `input_tokens` has those that were read from a cache or written to it, `output_tokens` those of reasoning;
+    `cost` is in US dollars.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    item: str
+    model: str | None = None
+    input_tokens: _Tokens = 0
+    output_tokens: _Tokens = 0
+    cache_read_tokens: _Tokens = 0
+    cache_write_tokens: _Tokens = 0
+    reasoning_tokens: _Tokens = 0
+    compute_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | str | None = None
+
+
 class RenewRequest(TokenRequest):
     """Renew the lease, and report progress if there is any.
 
     `checkpoint_data` is any JSON value but null: the next attempt gets it. With `stall_seconds`, the attempt
-    is ended if it reports nothing for so long. `log` are lines for the log of the task.
+    is ended if it reports nothing for so long. `log` are lines for the log of the task, `usage` is what the
+    attempt has used.
     """
 
     progress_percent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False, strict=True)] | None = None
@@ -48,6 +73,7 @@ class RenewRequest(TokenRequest):
     remaining_seconds: Seconds | None = None
     stall_seconds: Annotated[Seconds, Field(ge=LEAST_STALL_SECONDS)] | None = None
     log: Annotated[list[LoggedLine], Field(max_length=100)] | None = None
+    usage: Annotated[list[UsedItem], Field(max_length=100)] | None = None
 
 
 class RenewResponse(BaseModel):
@@ -102,6 +128,7 @@ async def _renewed(request_context: RequestContext, said: RenewRequest, shown: C
         said.remaining_seconds,
         said.stall_seconds,
         _lines(said.log),
+        tuple(priced(usage_of(**one.model_dump())) for one in said.usage or ()) or None,
     )
     renewal = await request_context.context.agent_writes.renew(
         request_context.writing_attempt, shown, report=report if is_report else None

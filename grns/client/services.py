@@ -11,6 +11,7 @@ from grns.tasks.agents import Agents
 from grns.tasks.blobs import Blobs
 from grns.tasks.mail import Mailbox
 from grns.tasks.questions import Questions
+from grns.tasks.usage import UsageRecords
 
 
 class ServiceProperties:
@@ -46,6 +47,11 @@ class ServiceProperties:
     def mail(self) -> Mailbox:
         """Mail between agents: send, poll and acknowledge it."""
         return Mailbox(self._database, self._transport, self._workspace, self._actor)
+
+    @property
+    def usage(self) -> UsageRecords:
+        """What tasks have used: tokens, time and money."""
+        return UsageRecords(self._database, self._workspace)
 
     @property
     def blobs(self) -> Blobs:

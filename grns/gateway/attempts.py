@@ -79,11 +79,13 @@ class HttpAttempts:
 
         try:
             renewal = await patiently(lambda: self._shared.renew(open_database, token))
-            if report is not None and report.lines:  # at once: an attempt has a limited number of them
-                logged = Report(lines=report.lines)
-                await persist(open_database, partial(_recorded, token=token, report=logged))
+            # At once: an attempt has a limited number of them.
+            if report is not None and (report.lines or report.usage):
+                noted = Report(lines=report.lines, usage=report.usage)
+                await persist(open_database, partial(_recorded, token=token, report=noted))
             if report is not None and report.is_progress:
-                is_overdue = await self._record(open_database, token, replace(report, lines=None))
+                rest = replace(report, lines=None, usage=None)
+                is_overdue = await self._record(open_database, token, rest)
                 renewal = Renewal(renewal.is_cancel_requested, is_overdue)
         except LeaseLostError:
             self._note_loss(token, "refused")

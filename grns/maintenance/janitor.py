@@ -72,6 +72,7 @@ class Janitor(PeriodicService):
             "webhooks": partial(self._delete, "webhooks", "delete_webhooks"),
             "tasks": TaskRetention(database, settings, emit=self.emit).step,
             "blobs": BlobRetention(database, settings.blob_grace_seconds, emit=self.emit).step,
+            "usage": self._sum_usage,
             "inspection": ConsistencyMonitor(
                 database,
                 stuck_after_seconds=settings.stuck_after_seconds,
@@ -122,6 +123,11 @@ class Janitor(PeriodicService):
 
     async def _end_pauses(self) -> bool:
         return self._note_deleted("pauses", await pauses.end_lapsed(self.database, _PAGE))
+
+    async def _sum_usage(self) -> bool:
+        """Add one page of what attempts have used to the sums of days."""
+        (row,) = await self.database.run("sum_usage", _PAGE)
+        return bool(row["summed"] == _PAGE)
 
     async def _delete(self, table: str, statement: str, *retention_seconds: float, page: int = _PAGE) -> bool:
         """Delete one page of rows past their retention; True if the page was full."""

@@ -32,6 +32,7 @@ from grns.sync.limits import SyncTaskLimits
 from grns.sync.operator import SyncOperatorMethods
 from grns.sync.questions import SyncQuestions
 from grns.sync.schedules import SyncSchedules
+from grns.sync.usage import SyncUsage
 from grns.sync.workflow import SyncWorkflow, SyncWorkflowHandle
 from grns.tasks.submit import Prepared, Submitted, submit_in_sync
 from grns.tasks.workflow_plan import PlannedWorkflow
@@ -252,6 +253,11 @@ class SyncClient(SyncOperatorMethods):
     def blobs(self) -> SyncBlobs:
         """Bytes that payloads, results and messages refer to: see `grns.Client.blobs`."""
         return SyncBlobs(self)
+
+    @property
+    def usage(self) -> SyncUsage:
+        """What tasks have used: see `grns.Client.usage`."""
+        return SyncUsage(self)
 
     @property
     def questions(self) -> SyncQuestions:

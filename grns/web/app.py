@@ -44,6 +44,7 @@ from grns.web import (
     system,
     task,
     task_list,
+    usage,
     webhook,
     workflow,
 )
@@ -56,8 +57,8 @@ from grns.web.templating import STATIC, STATIC_PATH, Assets
 PAGES: tuple[WebPage, ...] = tuple(
     page
     for module in (
-        overview, issue, operation, workflow, question, schedule, limit, task_list, task, pool, agent, event,
-        message, webhook, key, system, login,
+        overview, issue, operation, workflow, question, schedule, limit, task_list, task, pool, agent, usage,
+        event, message, webhook, key, system, login,
     )
     for page in module.pages
 )  # fmt: skip

@@ -95,6 +95,7 @@ NAVIGATION = (
     NavigationItem("Pools", "/pools"),
     NavigationItem("Workers", "/workers"),
     NavigationItem("Agents", "/agents"),
+    NavigationItem("Usage", "/usage"),
     NavigationItem("Events", "/events"),
     NavigationItem("Messages", "/messages"),
     NavigationItem("Webhooks", "/webhooks"),

@@ -67,6 +67,7 @@ async def task(request: PageRequest) -> Response:
     return await request.render(
         "task.html",
         task=found,
+        usage=(await request.fetch(f"{path}/usage"))["items"] if attempts else [],
         blobs=blobs_in([found["result"], found["checkpoint_data"], found["payload"]]),
         mail=await request.fetch("/mail", about=found["id"], limit=_MAIL),
         lines=[

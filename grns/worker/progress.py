@@ -15,6 +15,7 @@ from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.log_line import LEVELS, Line
 from grns.model.outcome import Claim
 from grns.model.report import percent_of, remaining_of, step_of
+from grns.model.usage import COUNTS, Usage
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
 from grns.worker.task_logger import LineBudget
@@ -29,7 +30,7 @@ class Report:
     """What an attempt reports: a percentage, the name of what it does, a checkpoint as JSON, and times.
 
     None changes nothing. `stall_seconds` is for how long the attempt may report nothing before it is ended.
-    `lines` are what it has logged: they are not progress.
+    `lines` are what it has logged, and `usage` is what it has used: they are not progress.
     """
 
     percent: float | None = None
@@ -38,11 +39,12 @@ class Report:
     remaining_seconds: float | None = None
     stall_seconds: float | None = None
     lines: tuple[Line, ...] | None = None
+    usage: tuple[Usage, ...] | None = None
 
     @property
     def is_progress(self) -> bool:
-        """Whether it says more than what was logged."""
-        return self != Report(lines=self.lines)
+        """Whether it says more than what was logged and used."""
+        return self != Report(lines=self.lines, usage=self.usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ async def record(database: Database | Session, reports: Sequence[tuple[Claim, Re
     answers = [Recorded("recorded", is_overdue=False)] * len(reports)
     told = [place for place, (_, report) in enumerate(reports) if report.is_progress]
     logged = [place for place, (_, report) in enumerate(reports) if report.lines]
-    for places, write in ((logged, _record_lines), (told, _record_progress)):
+    used = [place for place, (_, report) in enumerate(reports) if report.usage]
+    for places, write in ((used, _record_usage), (logged, _record_lines), (told, _record_progress)):
         if places:
             for place, answer in zip(
                 places, await write(database, [reports[one] for one in places]), strict=True
@@ -87,6 +90,28 @@ async def _record_lines(
         [line.level for _, line in lines],
         [line.message for _, line in lines],
         [line.fields for _, line in lines],
+    )
+
+
+async def _record_usage(
+    database: Database | Session, reports: Sequence[tuple[Claim, Report]]
+) -> list[Recorded]:
+    """Note what was used. What is noted twice is there once."""
+    used = [(place, one) for place, (_, report) in enumerate(reports, 1) for one in report.usage or ()]
+    return await database.fetch(
+        Recorded,
+        "record_usage",
+        [claim.id for claim, _ in reports],
+        [claim.attempt for claim, _ in reports],
+        [claim.lease_id for claim, _ in reports],
+        [claim.workspace for claim, _ in reports],
+        [place for place, _ in used],
+        [one.item for _, one in used],
+        [one.model for _, one in used],
+        *([getattr(one, name) for _, one in used] for name in COUNTS),
+        [one.compute_seconds for _, one in used],
+        [one.cost or "0" for _, one in used],
+        ["none" if one.cost is None else "priced" if one.is_priced else "reported" for _, one in used],
     )
 
 
@@ -145,6 +170,10 @@ class AttemptProgress:
             self._unsaved = replace(self._unsaved, lines=(*lines, line))
         if self._store is not None:
             self._store.note(self)
+
+    def use(self, usage: Usage) -> None:
+        """Note what was used."""
+        self._note(Report(usage=(usage,)))
 
     async def begin(self, stall_seconds: float) -> None:
         """Write for how long the handler may report nothing. Raises UnavailableError, LeaseLostError."""
@@ -233,4 +262,6 @@ def merged(older: Report, newer: Report) -> Report:
     said = {name: getattr(newer, name) for name in Report.__slots__ if getattr(newer, name) is not None}
     if older.lines and newer.lines:
         said["lines"] = older.lines + newer.lines
+    if older.usage and newer.usage:
+        said["usage"] = older.usage + newer.usage
     return replace(older, **said)

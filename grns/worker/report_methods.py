@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Unpack
 
 from grns.errors import UnavailableError
 from grns.model.json import Limits, jsonable
 from grns.model.outcome import Claim
+from grns.model.usage import TokenCounts, usage_of
 from grns.worker.output import AttemptOutput, OutputPublisher
+from grns.worker.prices import priced
 from grns.worker.progress import AttemptProgress, ProgressStore, Report
 
 if TYPE_CHECKING:
@@ -81,9 +84,41 @@ class ReportMethods:
         """
         self._own_progress().checkpoint(data)
 
+    def usage(
+        self,
+        item: str,
+        *,
+        model: str | None = None,
+        cost: float | Decimal | None = None,
+        compute_seconds: float = 0.0,
+        **tokens: Unpack[TokenCounts],
+    ) -> None:
+        """Note what this attempt has used. It is written within a second, and before the attempt ends.
+
+        Any handler may call it. Of the same `item` of an attempt the first one counts: a call that is
+        repeated is counted once.
+
+        Args:
+            item: what it was used for, such as `draft`: up to 128 characters, up to 1,000 of an attempt.
+            model: name of the model, or `provider:model`.
+            cost: US dollars. Without it, the extra `prices` looks up the model; the cost of one that is not
+                in its list stays unknown.
+            compute_seconds: time that was used, such as of a GPU.
+            tokens: `input_tokens` (with those of a cache), `output_tokens` (with those of reasoning), and how
+                many of them were `cache_read_tokens`, `cache_write_tokens` and `reasoning_tokens`.
+
+        Raises:
+            InvalidInputError: `bad_usage`: an argument is invalid.
+
+        Example:
+            ctx.usage("draft", model="gpt-5", input_tokens=1200, output_tokens=300)
+        """
+        used = usage_of(item, model=model, cost=cost, compute_seconds=compute_seconds, **tokens)
+        self._own_progress().use(priced(used))
+
     @property
     def reported(self) -> Report:
-        """What this attempt has reported: `percent`, `step` and `checkpoint` as JSON text, for tests."""
+        """What this attempt has reported, for tests: `percent`, `step`, `usage`, `checkpoint` (JSON text)."""
         return self._own_progress().reported
 
     def _own_progress(self) -> AttemptProgress:

@@ -33,6 +33,7 @@ RUN_BY = {
     "unique.md": "tests/site/test_programs.py",
     "secrets.md": "tests/site/test_secrets.py",
     "blobs.md": "tests/site/test_blobs.py",
+    "usage.md": "tests/site/test_usage.py",
     "steps.md": "tests/site/test_programs.py",
     "output.md": "tests/site/test_programs.py",
     "progress.md": "tests/site/test_programs.py",

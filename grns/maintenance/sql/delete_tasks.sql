@@ -64,6 +64,9 @@ tags as (
 blob_refs as (
     delete from grns.blob_refs r where r.owner = any(array(select g.id from gone g))
 ),
+usage as (
+    delete from grns.usage u where u.task_id = any(array(select g.id from gone g)) and u.is_summed
+),
 signals as (
     delete from grns.signals s where s.task_id = any(array(select g.id from gone g))
 ),

@@ -31,6 +31,8 @@ insert into grns.tenant_rights (relation, rights) values
     ('task_lines', 'select, insert, delete'),
     ('blobs', 'select, insert, update (used_at)'),
     ('blob_refs', 'select'),
+    ('usage', 'select, insert'),
+    ('usage_days', 'select'),
     ('signals', 'select, insert, update (taken_by), delete'),
     ('signal_waits', 'select, insert, update (name, step, until), delete'),
     ('event_waits', 'select, insert, delete'),
