@@ -13,6 +13,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from grns.agent.blob_methods import BlobMethods
 from grns.agent.heartbeat import LeaseRenewer
 from grns.agent.http import AgentHttp, own_name
 from grns.agent.outcome_methods import OutcomeMethods
@@ -38,7 +39,7 @@ _WARN_SECONDS = 60.0
 _log = logging.getLogger("grns.agent")
 
 
-class AgentClient(OutcomeMethods):
+class AgentClient(OutcomeMethods, BlobMethods):
     """An HTTP worker: claims tasks, renews their leases and writes their outcomes through the API.
 
     Args:

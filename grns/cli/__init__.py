@@ -93,7 +93,6 @@ root = LazyGroup(
             ),
             LazyCommand("pool", "List, pause and resume pools.", "pool:pool"),
             LazyCommand("blob", "Keep files that payloads and results refer to.", "blob:blob"),
-            LazyCommand("usage", "Show what tasks have used: tokens, time and money.", "usage:usage"),
             LazyCommand("events", "Follow, export and replay events.", "event:events"),
             LazyCommand(
                 "webhook", "Create and edit webhooks; list and resend deliveries.", "webhook:webhook"

@@ -50,19 +50,32 @@ async def put(session: CliSession, out: Output, file: str, media_type: str | Non
 
 @blob.command(examples=["grns blob get BLOB_ID report.pdf", "grns blob get BLOB_ID | tar x"])
 @click.argument("id_", metavar="ID")
-@click.argument("file", metavar="[FILE]", type=click.File("wb", atomic=True), required=False)
+@click.argument("file", metavar="[FILE]", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @with_session("read", missing="grns blob list")
-async def get(session: CliSession, id_: str, file: BinaryIO | None) -> None:
+async def get(session: CliSession, id_: str, file: Path | None) -> None:
     """Write the bytes of a blob to FILE, once all of them have come, or to standard output."""
-    state, digest, done = await session.client.blobs.state(id_), hashlib.sha256(), 0
-    target = file or sys.stdout.buffer
+    size = (await session.client.blobs.state(id_)).size
+    if file is None:
+        await _write(session, id_, size, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    beside = file.with_name(f"{file.name}.part")
+    try:
+        with beside.open("wb") as target:
+            await _write(session, id_, size, target)
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+async def _write(session: CliSession, id_: str, size: int, target: BinaryIO) -> None:
+    digest, done = hashlib.sha256(), 0
     with progress(has_lines=False) as show_progress:
         async for part in session.client.blobs.read(id_):
             target.write(part)
             digest.update(part)
             done += len(part)
-            show_progress(done, state.size, sized(done))
-    target.flush()
+            show_progress(done, size, sized(done))
     if digest.hexdigest() != digest_of(id_):
         failure.note("the bytes do not have this sha256: the database is damaged")
         raise click.exceptions.Exit(1)

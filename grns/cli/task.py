@@ -22,7 +22,7 @@ from grns.cli.task_pause import pause, resume
 from grns.cli.task_steps import reset, signal, steps
 from grns.cli.task_tail import tail
 from grns.cli.task_wait import note_cause, wait, wait_for_end, watch
-from grns.cli.usage import task_usage
+from grns.cli.usage import usage
 from grns.client.arguments import WIRE
 from grns.errors import GrnsError, InvalidInputError
 from grns.model.filter import Filter
@@ -213,7 +213,7 @@ task.add_command(wait)
 task.add_command(watch)
 task.add_command(tail)
 task.add_command(logs)
-task.add_command(task_usage, "usage")
+task.add_command(usage)
 
 
 @task.command(

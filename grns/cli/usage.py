@@ -1,4 +1,4 @@
-"""`grns usage` and `grns task usage`."""
+"""`grns task usage`."""
 
 from __future__ import annotations
 
@@ -51,10 +51,15 @@ def _keys(said: str) -> list[str]:
     return names
 
 
+_NOTHING = "no usage was reported"
 _DAY = click.DateTime(["%Y-%m-%d"])
 
 
-@click.command(cls=Command, examples=["grns usage", "grns usage --by pool,model --since 2026-11-01"])
+@click.command(
+    cls=Command,
+    examples=["grns task usage TASK_ID", "grns task usage --by pool,model --since 2026-11-01"],
+)
+@click.argument("task_id", metavar="[TASK_ID]", required=False)
 @click.option(
     "--by", type=option.Checked(_keys, name="keys"), default="day,model", show_default=True,
     metavar="KEYS", help="By what to sum: some of day, pool, type and model.",
@@ -62,24 +67,26 @@ _DAY = click.DateTime(["%Y-%m-%d"])
 @click.option("--since", type=_DAY, metavar="DAY", help="The first day, in UTC. Defaults to 30 days ago.")
 @click.option("--until", type=_DAY, metavar="DAY", help="The last day. Defaults to today.")
 @output_option
-@with_session("read")
+@with_session("read", missing="grns task list")
 async def usage(
-    session: CliSession, out: Output, by: list[Any], since: datetime | None, until: datetime | None
+    session: CliSession,
+    out: Output,
+    task_id: str | None,
+    by: list[Any],
+    since: datetime | None,
+    until: datetime | None,
 ) -> None:
-    """Show what tasks have used: tokens, time and money, by day, pool, task type and model."""
+    """Show what the attempts of a task have used: tokens, time and money.
+
+    Without TASK_ID, show the sums of all tasks by day, pool, task type or model.
+    """
+    if task_id is not None:
+        await session.client.get(task_id)
+        out.rows(await session.client.usage.of(task_id), _ITEMS, nothing=_NOTHING)
+        return
     rows = await session.client.usage.sum(by=by, since=_day(since), until=_day(until))
     columns = (*(_KEYS[name] for name in by), Column("ITEMS", "items"), *_TOKENS)
-    out.rows(rows, columns, nothing="no usage was reported")
-
-
-@click.command(cls=Command, examples=["grns task usage TASK_ID", "grns task usage TASK_ID -o json"])
-@option.task_id
-@output_option
-@with_session("read", missing="grns task list")
-async def task_usage(session: CliSession, out: Output, task_id: str) -> None:
-    """Show what the attempts of a task have used, also those that have failed."""
-    await session.client.get(task_id)
-    out.rows(await session.client.usage.of(task_id), _ITEMS, nothing="no usage was reported")
+    out.rows(rows, columns, nothing=_NOTHING)
 
 
 def _day(at: datetime | None) -> date | None:

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from grns.client.arguments import SubmissionReader, checked_timeout, known_id, short
 from grns.client.handle import TaskHandle
 from grns.client.operator import OperatorMethods
-from grns.client.services import ServiceProperties
+from grns.client.services import ServiceMethods
 from grns.client.subscriber import SubscriberMethods
 from grns.client.subscription import Subscription
 from grns.client.workflows import WorkflowMethods
@@ -51,7 +51,7 @@ ResultT = TypeVar("ResultT")
 _FIRST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.02, 0.5
 
 
-class Client(ServiceProperties, OperatorMethods, SubscriberMethods, WorkflowMethods):
+class Client(ServiceMethods, OperatorMethods, SubscriberMethods, WorkflowMethods):
     """The client of applications. Create it with `grns.connect()`.
 
     It needs only Postgres. The broker makes tasks start sooner; only `subscribe` requires it.

@@ -14,8 +14,8 @@ from grns.tasks.questions import Questions
 from grns.tasks.usage import UsageRecords
 
 
-class ServiceProperties:
-    """The properties of `Client` that are services."""
+class ServiceMethods:
+    """The part of `Client` that are services, each for a noun."""
 
     _database: Database | Session
     _transport: JetStream

@@ -13,7 +13,11 @@ import grns
 from grns.client.limits import TaskLimits
 from grns.client.schedules import Schedules
 from grns.limits.model import LimitKey, TaskLimit
+from grns.model.blob import BlobState
+from grns.model.usage import UsageItem, UsageSum
 from grns.schedules.model import Schedule, ScheduleRun
+from grns.tasks.blobs import Blobs
+from grns.tasks.usage import UsageRecords
 from tests.site.text import GENERATED
 
 _INTRODUCTION = """
@@ -31,6 +35,11 @@ _BESIDE = {
     "ScheduleRun": ScheduleRun,
     "TaskLimit": TaskLimit,
     "LimitKey": LimitKey,
+    "Client.blobs": Blobs,
+    "BlobState": BlobState,
+    "Client.usage": UsageRecords,
+    "UsageItem": UsageItem,
+    "UsageSum": UsageSum,
 }
 
 

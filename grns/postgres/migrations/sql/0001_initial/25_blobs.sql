@@ -70,9 +70,9 @@ declare
     known integer;
 begin
     digests := array(
-        select distinct substr(r.said #>> '{}', 8)
-        from jsonb_path_query(said, '$.**."$blob" ? (@.type() == "string")') as r (said)
-        where r.said #>> '{}' ~ '^sha256-[0-9a-f]{64}$');
+        select distinct substr(r.reference #>> '{}', 8)
+        from jsonb_path_query(said, '$.**."$blob" ? (@.type() == "string")') as r (reference)
+        where r.reference #>> '{}' ~ '^sha256-[0-9a-f]{64}$');
     -- Locked in one order, and until the row is committed: they are not deleted meanwhile.
     perform from grns.blobs b where b.workspace = new.workspace and b.sha256 = any(digests) order by b.sha256 for key share;
     get diagnostics known = row_count;
