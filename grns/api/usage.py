@@ -42,7 +42,7 @@ async def sum_usage(
     """Sum what tasks have used: tokens, time and money, by day, pool, task type and model."""
     async with request_context.reading() as database:
         usage = request_context.client(database).usage
-        rows = await usage.sum(by=("day",) if by is None else by, since=since, until=until)
+        rows = await usage.sum(by=["day"] if by is None else by, since=since, until=until)
     return Answer({"items": rows})
 
 

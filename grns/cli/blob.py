@@ -33,7 +33,7 @@ def blob() -> None:
     """Keep files that payloads and results refer to."""
 
 
-@blob.command(examples=["grns blob put report.pdf --type application/pdf", "tar c src | grns blob put -"])
+@blob.command(examples=["grns blob put report.json --type application/json", "tar c src | grns blob put -"])
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--type", "media_type", metavar="TYPE", help="Media type, such as application/pdf.")
 @output_option
@@ -48,7 +48,7 @@ async def put(session: CliSession, out: Output, file: str, media_type: str | Non
     out.record(kept, lambda: text(kept.id))
 
 
-@blob.command(examples=["grns blob get BLOB_ID report.pdf", "grns blob get BLOB_ID | tar x"])
+@blob.command(examples=["grns blob get BLOB_ID report.pdf", "grns blob get BLOB_ID > report.pdf"])
 @click.argument("id_", metavar="ID")
 @click.argument("file", metavar="[FILE]", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @with_session("read", missing="grns blob list")

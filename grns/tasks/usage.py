@@ -9,6 +9,7 @@ from grns.errors import InvalidInputError
 from grns.model.usage import USAGE_KEYS, UsageItem, UsageKey, UsageSum
 from grns.postgres.database import Database, Session
 
+_BY_DAY: tuple[UsageKey, ...] = ("day",)
 _MONTH = timedelta(days=30)
 
 
@@ -26,7 +27,7 @@ class UsageRecords:
     async def sum(
         self,
         *,
-        by: Collection[UsageKey] = ("day",),
+        by: Collection[UsageKey] = _BY_DAY,
         since: date | None = None,
         until: date | None = None,
     ) -> Sequence[UsageSum]:

@@ -61,6 +61,7 @@ _FILLING = {
     "text": _TEXT, "bytea": _TEXT, "text[]": _DOCUMENT, '"char"': "'q'", "boolean": "true",
     "smallint": _NUMBER, "integer": _NUMBER, "bigint": _NUMBER, "double precision": _NUMBER,
     "timestamp with time zone": "now()", "uuid": "gen_random_uuid()", "json": _DOCUMENT, "jsonb": _DOCUMENT,
+    "date": "now()", "numeric": _NUMBER,
 }  # fmt: skip
 # What a column may hold, and what it refers to, is no matter here.
 _RULES = """

@@ -31,6 +31,7 @@ from grns.schedules.model import schedule_spec
 from grns.schedules.service import put as put_schedule
 from grns.tasks import saved_filters as saved_filter
 from grns.tasks.agents import Agents
+from grns.tasks.blobs import Blobs
 from grns.webhooks.service import create_webhook, ping_webhook
 from tests.support.api import OURS, THEIRS, Door, good, problem_of
 from tests.support.harness import submit
@@ -166,6 +167,7 @@ async def _theirs(database: Database) -> dict[str, str]:
     await Agents(database, THEIRS, ACTOR).put("theirs", pool="worker")
     graph = '[{"task_type": "noop"}]'
     await database.run("submit_graph", graph, THEIRS, ACTOR, '{"name": "theirs", "is_open": true}')
+    blob = await Blobs(database, THEIRS).put(CANARY.encode())
     (question,) = await fetch(database, _QUESTION, THEIRS, task_id)
     (workflow,) = await fetch(database, "select id from grns.workflows where workspace = $1", THEIRS)
     return {
@@ -173,12 +175,12 @@ async def _theirs(database: Database) -> dict[str, str]:
         "question_id": str(question["id"]),
         "task_id": task_id, "message_id": str(letters[0]["id"]), "fingerprint": "beef",
         "number": str(made.id), "agent_type": "worker", "key_id": key.id, "name": "theirs",
-        "webhook_id": webhook.id, "seq": str(seq),
+        "webhook_id": webhook.id, "seq": str(seq), "blob_id": blob.id,
     }  # fmt: skip
 
 
 # Routes that make what they name, of whatever workspace others of that name are.
-_PUT = ("save_filter", "put_agent")
+_PUT = ("save_filter", "put_agent", "put_blob")
 
 
 class _Never:
@@ -262,7 +264,7 @@ def _refusals(route: ApiRoute, way: str, *, is_known: bool, reaches: bool, may: 
         return {403}
     # In its own workspace it may: the object of another one does not exist there. What names none is its own.
     is_of_an_object = "{" in route.path and "{agent_type}" not in route.path
-    if not is_of_an_object or route.name == "save_filter":
+    if not is_of_an_object or route.name in ("save_filter", "put_blob"):
         return set(range(200, 500)) - {401}
     return {200, 404} if route.name == "list_issue_tasks" else {400, 404}  # a list, and it is empty
 

@@ -90,8 +90,8 @@ async def test_blobs_of_others_do_not_exist(door: Door) -> None:
 async def test_an_http_worker_puts_and_gets_them(door: Door) -> None:
     key = await door.key("work")
     async with (
-        serving(door.context, door.app) as server,
-        grns.AgentClient(f"http://127.0.0.1:{server.port}", key=key, task_types=["noop"]) as client,
+        serving(door.context, door.api) as server,
+        grns.AgentClient(server.url, key=key, task_types=["noop"]) as client,
     ):
         blob = await client.put_blob(CONTENT, media_type="image/png")
         assert (blob.id, blob.size, blob.media_type) == (ID, 2560, "image/png")

@@ -59,5 +59,5 @@ async def test_what_cannot_be_sent(door: Door) -> None:
             {"kind": "x"},
         ):
             assert problem_of(await agent.post(MAIL, json=wrong), 400) == "bad_message"
-        large = {"type": "x", "to": "coder", "payload": {"a": "x" * 5000}}
+        large = {"type": "x", "to": "coder", "payload": {"a": "x" * 300_000}}
         assert problem_of(await agent.post(MAIL, json=large), 413) == "too_large"

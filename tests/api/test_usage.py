@@ -36,8 +36,8 @@ async def test_an_http_worker_tells_it_before_the_outcome(door: Door) -> None:
     task_id = (await submit(door.database, workspace=OURS)).id
     key = await door.key("work", "read")
     async with (
-        serving(door.context, door.app) as server,
-        grns.AgentClient(f"http://127.0.0.1:{server.port}", key=key, task_types=["noop"]) as client,
+        serving(door.context, door.api) as server,
+        grns.AgentClient(server.url, key=key, task_types=["noop"]) as client,
     ):
         task = await client.next_task()
         assert task is not None

@@ -97,8 +97,8 @@ async def test_what_is_no_reference_is_refused(client: Client, said: Any) -> Non
     assert refused.value.code == "bad_blob"
 
 
-async def test_limits_hold(client: Client, shared: Database) -> None:
-    shared.blob_limits = BlobLimits(most_bytes=100, most_bytes_of_workspace=150)
+async def test_limits_hold(client: Client) -> None:
+    client._database.blob_limits = BlobLimits(most_bytes=100, most_bytes_of_workspace=150)
     with pytest.raises(InvalidInputError) as refused:
         await client.blobs.put(b"x" * 101)
     assert refused.value.code == "too_large"
@@ -173,7 +173,7 @@ async def test_handlers_read_and_return_blobs(client: Client, shared: Database) 
         async def loud() -> Blob:
             return await ctx.client.blobs.put((await ctx.client.blobs.get(order["file"])).upper())
 
-        return {"file": await ctx.step(loud)}
+        return {"file": await ctx.step("loud", loud)}
 
     blob = await client.blobs.put(b"hello")
     handle = await client.submit(shout, {"file": blob})
@@ -290,7 +290,7 @@ async def test_sql_puts_blobs_in_a_transaction(client: Client, shared: Database)
     async with stranger(shared) as connection:
         ref = await connection.fetchval("select grns.put_blob('\\x6869', 'text/plain')::text")
         await connection.fetchval(
-            "select id from grns.submit_task('noop', jsonb_build_object('f', $1::text::jsonb))", ref
+            "select grns.submit_task('noop', jsonb_build_object('f', $1::text::jsonb))", ref
         )
         await connection.execute("commit")
     assert await client.blobs.get(f"sha256-{hashlib.sha256(b'hi').hexdigest()}") == b"hi"

@@ -111,7 +111,7 @@ async def test_days_bound_the_sum(client: Client, shared: Database) -> None:
         await summed(shared)
     for wrong in ({"by": ["month"]}, {"since": today, "until": today - timedelta(days=1)}):
         with pytest.raises(InvalidInputError):
-            await client.usage.sum(**wrong)  # type: ignore[arg-type]
+            await client.usage.sum(**wrong)
 
 
 @pytest.mark.parametrize(

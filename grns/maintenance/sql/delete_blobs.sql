@@ -1,4 +1,4 @@
--- Deletes blobs that nothing refers to and that nobody has put for a while, of one page of all. A reference that is committed at the same
+-- Deletes blobs that nothing refers to and that were not put for a while, of one page of all. A reference that is committed at the same
 -- time is checked by Postgres: the statement fails then, and deletes nothing.
 -- $1 workspace and $2 sha256 before the page, $3 rows to look at, $4 how long they are kept without a reference, in seconds
 with page as (

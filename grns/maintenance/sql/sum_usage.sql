@@ -1,5 +1,5 @@
 -- Adds what attempts have used to the sums of days, each item once; the oldest first. $1 items at most
-with some as (
+with page as (
     select u.task_id, u.attempt, u.item
     from grns.usage u
     where not u.is_summed
@@ -10,7 +10,7 @@ with some as (
 summed as (
     update grns.usage u
     set is_summed = true
-    from some s
+    from page s
     where u.task_id = s.task_id and u.attempt = s.attempt and u.item = s.item
     returning u.*
 ),

@@ -6,7 +6,7 @@ create table grns.blobs (
     media_type text,
     content    bytea not null,
     created_at timestamptz not null default statement_timestamp(),
-    used_at    timestamptz not null default statement_timestamp(),  -- when somebody put it last
+    used_at    timestamptz not null default statement_timestamp(),  -- when it was put last
     primary key (workspace, sha256)
 );
 alter table grns.blobs alter column content set storage external;  -- a part of it is read without the rest
