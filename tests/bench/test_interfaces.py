@@ -23,6 +23,7 @@ THINGS = Things(
     tasks={"dead": ["gr-1"], "queued": ["gr-2", "gr-3"]}, fingerprints=["a", "b"], biggest="a", smallest="b",
     trace="t", filters=["saved"], keys=["k"], operations=["1"], messages=["m"], webhook="w", deliveries=[1],
     workflow="wf-1", schedule="daily", limit="mail", question="q-1", agent="a-1", agent_types=["crawler"],
+    blob="sha256-0",
 )  # fmt: skip
 
 

@@ -52,6 +52,7 @@ class Things:
     question: str
     agent: str
     agent_types: Sequence[str]
+    blob: str
 
     @property
     def some(self) -> list[str]:
@@ -96,9 +97,12 @@ async def furnish(stage: Stage, sizes: Sizes, door: Door) -> Things:
     limit = door.act("/limits", one)["name"]
     agent = door.act("/agents/mailer-1", {"agent_type": "mailer"}, method="PUT")["name"]
     question = str(await stage.connection.fetchval(_QUESTION, OURS, tasks["queued"][0]))
+    blob = await stage.connection.fetchval(
+        "select grns.put_blob(convert_to(repeat('x', 100000), 'utf8'), workspace => $1) ->> '$blob'", OURS
+    )
     return await _things(
         stage, sizes, tasks, operations, filters, keys, webhooks[0], workflow, schedule, limit, question,
-        agent,
+        agent, blob,
     )  # fmt: skip
 
 
@@ -113,7 +117,7 @@ def _operation(door: Door, number: int) -> str:
 async def _things(
     stage: Stage, sizes: Sizes, tasks: dict[str, list[str]], operations: list[str], filters: list[str],
     keys: list[str], webhook: str, workflow: str, schedule: str, limit: str, question: str,
-    agent: str,
+    agent: str, blob: str,
 ) -> Things:  # fmt: skip
     issues = await _column(
         stage, "select fingerprint from grns.issues where workspace = $1 order by open_count desc", OURS
@@ -138,6 +142,7 @@ async def _things(
         workflow=workflow,
         schedule=schedule,
         limit=limit,
+        blob=blob,
         question=question,
         agent=agent,
         deliveries=await _column(

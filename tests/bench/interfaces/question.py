@@ -133,6 +133,7 @@ def _one_task(things: Things) -> Iterator[Question]:
     yield Question("list_task_events", "", [_path(f"/tasks/{one}/events") for one in things.some])
     yield Question("list_task_steps", "", [_path(f"/tasks/{one}/steps") for one in things.some])
     yield Question("read_log", "", [_path(f"/tasks/{one}/logs") for one in things.some])
+    yield Question("list_usage", "", [_path(f"/tasks/{one}/usage") for one in things.some])
     yield Question("list_attempts", "", [_path(f"/tasks/{one}/attempts") for one in things.some])
 
 
@@ -208,6 +209,9 @@ def _rest(things: Things) -> Iterator[Question]:
         yield Question(name, "", [_path(f"/agents/{things.agent}{path}")])
     yield Question("list_mail", "", [_path("/mail", {"to": things.agent})])
     yield Question("list_coordination", "", [_path("/coordinator/logs")], may_be_partial=True)
+    yield Question("list_blobs", "", [_path("/blobs")])
+    yield Question("read_blob", "", [_path(f"/blobs/{things.blob}")])
+    yield Question("sum_usage", "", [_path("/usage", {"by": ["day", "model"]})])
     yield Question("list_published", "", [_path("/task-types")])
     yield Question("read_own_key", "", [_path("/me")])
     yield Question("read_question", "", [_path(f"/questions/{things.question}")])

@@ -42,6 +42,8 @@ def web_questions(things: Things) -> list[Question]:
         ("agents", "", ["/agents"]),
         ("agent", "", [f"/agents/{things.agent}"]),
         ("mail", "", ["/mail"]),
+        ("usage", "", ["/usage"]),
+        ("blob", "", [f"/blobs/{things.blob}"]),
         ("questions", "", ["/questions", "/questions?state=all"]),
         ("question", "", [f"/questions/{things.question}"]),
         ("webhook", "", [f"/webhooks/{things.webhook}"]),

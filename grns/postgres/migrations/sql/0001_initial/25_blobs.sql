@@ -62,8 +62,7 @@ end
 $$;
 
 -- Notes which blobs a row refers to. $1 what its name as an owner begins with, $2 the column with the rest of it
-create function grns.refer_to_blobs() returns trigger language plpgsql security definer
-    set search_path = pg_catalog, pg_temp as $$
+create function grns.refer_to_blobs() returns trigger language plpgsql as $$
 declare
     said constant jsonb := to_jsonb(new);
     digests text[];
@@ -88,8 +87,7 @@ end
 $$;
 
 -- Forgets the references of a row that is deleted.
-create function grns.forget_blob_refs() returns trigger language plpgsql security definer
-    set search_path = pg_catalog, pg_temp as $$
+create function grns.forget_blob_refs() returns trigger language plpgsql as $$
 begin
     delete from grns.blob_refs r
     where r.owner = tg_argv[0] || (to_jsonb(old) ->> tg_argv[1]) and r.workspace = old.workspace;

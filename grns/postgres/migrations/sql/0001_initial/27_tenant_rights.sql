@@ -30,7 +30,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('tags', 'select, insert, delete'),
     ('task_lines', 'select, insert, delete'),
     ('blobs', 'select, insert, update (used_at)'),
-    ('blob_refs', 'select'),
+    ('blob_refs', 'select, insert, delete'),
     ('usage', 'select, insert'),
     ('usage_days', 'select'),
     ('signals', 'select, insert, update (taken_by), delete'),
