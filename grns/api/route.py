@@ -20,6 +20,8 @@ from grns.errors import InvalidInputError
 PREFIX = "/api/v1"
 # Where the middleware finds which route it was.
 OPERATION = "grns.operation"
+# Where it is when the request came, by the clock `time.monotonic`.
+BEGAN_AT = "grns.began_at"
 _PROBLEM = {
     "description": "What could not be done, and why",
     "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}},

@@ -9,7 +9,7 @@ import traceback
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from grns.api.answer import ProblemAnswer
-from grns.api.route import OPERATION
+from grns.api.route import BEGAN_AT, OPERATION
 from grns.model import problem
 from grns.telemetry.service_signals import RequestAnswered, RequestCrashed
 from grns.telemetry.signal import Emit
@@ -34,6 +34,7 @@ class SecurityHeaders:
             await self._app(scope, receive, send)
             return
         began_at, status = time.monotonic(), 0
+        scope[BEGAN_AT] = began_at
 
         async def note(message: Message) -> None:
             nonlocal status

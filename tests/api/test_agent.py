@@ -13,7 +13,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from grns.access.keys import create_key
+from grns.access.keys import authenticate, create_key
 from grns.access.principals import BOOTSTRAP
 from grns.api.route import PREFIX
 from grns.gateway import claims as agent_claims
@@ -485,6 +485,22 @@ async def test_numbers_that_are_none_are_refused(local: httpx2.AsyncClient, shar
 
 
 # ---------------------------------------------------------------- who gets what
+
+
+async def test_a_worker_has_waited_since_its_request_came(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it shows is checked first, which takes as long as Postgres is away; its lease begins afterwards."""
+
+    async def late(*arguments: Any) -> Any:
+        await asyncio.sleep(1.0)
+        return await authenticate(*arguments)
+
+    await submit(door.database, workspace=OURS)
+    async with door.visitor(await door.key("work")) as agent:
+        monkeypatch.setattr("grns.api.access.authenticate", late)
+        handed = good(await agent.post(f"{QUEUE}/claim", json={"task_types": ["noop"], "wait_seconds": 5}))
+    assert 1.0 <= handed["waited_seconds"] < 5
 
 
 @pytest.mark.parametrize(

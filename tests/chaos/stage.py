@@ -33,7 +33,7 @@ from tests.support.cluster import cluster
 from tests.support.harness import eventually
 from tests.support.orphans import die_with_parent
 
-LEASE_SECONDS = 4.0
+LEASE_SECONDS = 6.0
 # What its log has to tell where a lease was lost and no fault explains it.
 _TALKATIVE = {
     "log_lock_waits": "on",
