@@ -490,7 +490,7 @@ async def test_numbers_that_are_none_are_refused(local: httpx2.AsyncClient, shar
 async def test_a_worker_has_waited_since_its_request_came(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it shows is checked first, which takes as long as Postgres is away; its lease begins afterwards."""
+    """Its key is checked first, which takes as long as Postgres is away; its lease begins afterwards."""
 
     async def late(*arguments: Any) -> Any:
         await asyncio.sleep(1.0)
