@@ -11,6 +11,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from grns.errors import InvalidInputError
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.worker.step_function import call_step
 
@@ -72,6 +73,11 @@ class PoolRunner:
         self._client = client
         self._pool = None if isinstance(pool, Mapping) else pool
         self._handlers: Mapping[str, Any] = pool if isinstance(pool, Mapping) else pool.handlers
+        for name, handler in self._handlers.items():
+            if getattr(handler, "secret_result_paths", ()):
+                raise InvalidInputError(
+                    "bad_handler", f"the result of {name} has secrets, which a worker over HTTP cannot seal"
+                )
         self._states: dict[Pool, Any] = {}
 
     async def run(self, concurrency: int) -> None:

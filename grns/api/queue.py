@@ -25,6 +25,7 @@ from grns.model import claim_token
 from grns.model.claim_token import ClaimToken, SigningKey
 from grns.model.json import dumps, loads_stored
 from grns.model.outcome import Outcome, Verb
+from grns.model.secret import check_clear
 from grns.model.submission import AgentType, MaxAttempts, Token
 from grns.stats.counts import count_states
 from grns.tasks.pools import PoolState, list_pools
@@ -188,7 +189,9 @@ async def complete_claim(
     ],
 ) -> Response:
     """Complete a task with its result. Repeating the request gives the same answer."""
-    outcome = Outcome(Verb.SUCCEED, result=dumps(body.result, request_context.context.result_limits))
+    text = dumps(body.result, request_context.context.result_limits)
+    check_clear(text)
+    outcome = Outcome(Verb.SUCCEED, result=text)
     return await _written(
         request_context,
         body,

@@ -99,6 +99,8 @@ class App:
             size=self.settings.database_pool_size,
             answer_seconds=max(_HANDLERS_ANSWER_SECONDS, self.settings.lease_seconds),
             for_handlers=True,
+            vault=self.vault,
+            blob_limits=self.settings.blob_limits,
         )
 
     def transport(self, name: str) -> JetStream:

@@ -20,13 +20,13 @@ from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.heartbeat_process import HeartbeatProcess, table_size
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
-from grns.worker.offload import ResultOffload
 from grns.worker.order_watch import OrderWatch
 from grns.worker.output import OutputPublisher
 from grns.worker.pause_watch import PauseWatch
 from grns.worker.poller import Poller
 from grns.worker.pool import Pool
 from grns.worker.progress import ProgressStore
+from grns.worker.results import ResultStore
 from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
 from grns.worker.step_store import StepStore
@@ -77,8 +77,9 @@ class _WorkerFactory:
             threads=settings.concurrency + 8,
             result_limits=self.result_limits,
             emit=self.emit,
-            offload=ResultOffload(
+            results=ResultStore(
                 self.client.blobs,
+                database.vault,
                 least_bytes=settings.result_max_bytes,
                 most=settings.blob_limits.document,
             ),

@@ -96,7 +96,7 @@ class TaskHandle(Generic[ResultT]):
         result = ended.result
         if stands_for_document(result):
             result = await self._client.blobs.document(result)
-        return self.read(result)
+        return self.read(self._client._opened(result))
 
     async def _how(self, ended: Task) -> str:
         """Describe how a task has ended, and why."""

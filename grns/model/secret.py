@@ -167,6 +167,22 @@ def _texts(values: Iterable[Any]) -> Iterable[str]:
             pending += item
 
 
+def with_secrets(document: Any, value: Any) -> Any:
+    """Return a JSON value with the secrets of the value that it was made of, which pydantic leaves out."""
+    from pydantic import SecretBytes, SecretStr
+
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, SecretBytes):
+        return value.get_secret_value().decode()
+    if isinstance(value, dict) and isinstance(document, dict) and len(value) == len(document):
+        pairs = zip(document.items(), value.values(), strict=True)
+        return {name: with_secrets(member, inner) for (name, member), inner in pairs}
+    if isinstance(value, list | tuple) and isinstance(document, list) and len(value) == len(document):
+        return [with_secrets(member, inner) for member, inner in zip(document, value, strict=True)]
+    return document
+
+
 def secret_paths_of(schema: dict[str, Any]) -> list[str]:
     """Return the paths of a JSON Schema whose values pydantic keeps secret (`SecretStr`, `SecretBytes`).
 

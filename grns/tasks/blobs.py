@@ -160,3 +160,14 @@ class Blobs:
 
     def _missing(self, digest: str) -> NotFoundError:
         return NotFoundError(f"there is no blob sha256-{digest} in workspace {self._workspace}")
+
+
+async def read_result(database: Database | Session, text: str | None, workspace: str) -> Any:
+    """Return a stored result: the document of its blob, and with its secrets.
+
+    Raises:
+        NotFoundError: its blob is not there any more.
+        SealedError: its secrets cannot be opened here.
+    """
+    result = await Blobs(database, workspace).document(loads_stored(text))
+    return database.vault.open(result, workspace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,10 +12,11 @@ from uuid import UUID, uuid4
 import structlog
 
 from grns.errors import GrnsError, InvalidInputError, LeaseLostError, OutcomeUnknownError, UnavailableError
-from grns.model.json import Limits, dumps, jsonable, loads_stored
+from grns.model.json import ANY_SIZE, Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Finished, Outcome, Verb
+from grns.model.secret import Path, check_clear
 from grns.postgres.database import Connection, Database, run
-from grns.tasks.blobs import Blobs
+from grns.tasks.blobs import read_result
 from grns.telemetry import failpoint
 from grns.worker.async_only import async_only, check_async
 from grns.worker.finishes import Finish, finish_in
@@ -142,6 +143,7 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
         self.deadline: datetime | None = None
         """When this attempt times out, in UTC; None without a timeout."""
         self._payload: Any = None
+        self._secret_result: Sequence[Path] = ()
         self._has_begun = False
         self._is_in_transaction = False
         self.finish: Finish | None = None
@@ -212,9 +214,17 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
         """
         return self._lease.ended
 
-    def _begin(self, payload: Any, *, state: Any, timeout_seconds: float | None) -> None:
-        """Note what the handler gets."""
+    def _begin(
+        self,
+        payload: Any,
+        *,
+        state: Any,
+        timeout_seconds: float | None,
+        secret_result: Sequence[Path] = (),
+    ) -> None:
+        """Note what the handler gets, and where its result is secret."""
         self._payload, self.state, self._has_begun = payload, state, True
+        self._secret_result = secret_result
         if timeout_seconds is not None:
             self.deadline = datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=timeout_seconds)
 
@@ -270,8 +280,7 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
             pages = (await ctx.results()).values()
         """
         rows = await self._database.run("read_results", self.id, self.workspace)
-        blobs = Blobs(self._database, self.workspace)
-        return {row["name"]: await blobs.document(loads_stored(row["result"])) for row in rows}
+        return {row["name"]: await read_result(self._database, row["result"], self.workspace) for row in rows}
 
     @property
     def log(self) -> Any:
@@ -345,7 +354,12 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
             with suppress(GrnsError):  # it is written in time, or the guard of the outcome tells why not
                 await self._progress.flush()
         self._send_output()
-        outcome = Outcome(Verb.SUCCEED, result=dumps(transaction.result, self._result_limits))
+        text = dumps(transaction.result, self._result_limits)
+        check_clear(text)
+        if self._secret_result:
+            hidden = self._database.vault.hide(transaction.result, self._secret_result, self.workspace)
+            text = dumps(hidden, ANY_SIZE)
+        outcome = Outcome(Verb.SUCCEED, result=text)
         self.finish = Finish(self._claim, outcome, uuid4(), is_unsure=True)
         finished = await finish_in(connection, self.finish)
         failpoint.reach("worker.finished_not_committed", connection.terminate)

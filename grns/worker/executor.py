@@ -305,8 +305,10 @@ class Executor(Claimer):
                 await asyncio.wait([lease.still_running])
 
     async def _open(self, claim: Claim) -> bool:
-        """Open the secrets of a payload; without their key, give the task back for a worker that has it."""
+        """Open the secrets of a payload; without a key, give the task back for a worker that has it."""
         try:
+            if self.handlers.lacks_key(claim.task_type):
+                raise SealedError("no_key", "its result has secrets, and no key to seal them is here")
             claim.payload, claim.scrubber = self.vault.open_text(claim.payload, claim.workspace)
         except SealedError as error:
             self.emit(secrets_closed(claim, error))

@@ -79,6 +79,7 @@ class HandlerSettings:
     stall_seconds: float | None = None
     is_published: bool = False
     secret: tuple[Path, ...] = ()
+    secret_result: tuple[Path, ...] = ()
 
     def over(self, outer: HandlerSettings) -> HandlerSettings:
         """Return these settings, completed by those of a pool around."""
@@ -92,6 +93,7 @@ class HandlerSettings:
             self.stall_seconds,
             self.is_published,
             self.secret,
+            self.secret_result,
         )
 
 
@@ -106,6 +108,7 @@ def checked_settings(
     stall_timeout: float | timedelta | None = None,
     publish: bool = False,
     secret: Sequence[str] = (),
+    secret_result: Sequence[str] = (),
     **unknown: Any,
 ) -> HandlerSettings:
     """Return settings. Raises InvalidInputError (`bad_handler`) that names the wrong one."""
@@ -132,6 +135,7 @@ def checked_settings(
         _checked_stall(stall_timeout),
         publish is True,
         _checked_paths(secret),
+        _checked_paths(secret_result),
     )
 
 
@@ -221,6 +225,11 @@ class Handler(Generic[PayloadT, ResultT]):
     def secret_paths(self) -> tuple[Path, ...]:
         """The places of the payload that are secret: those of `secret=`, and those of its annotation."""
         return tuple(dict.fromkeys((*self._settings.secret, *self.call_signature.secret_paths)))
+
+    @cached_property
+    def secret_result_paths(self) -> tuple[Path, ...]:
+        """The places of the result that are secret: those of `secret_result=`, and those of its annotation."""
+        return tuple(dict.fromkeys((*self._settings.secret_result, *self.call_signature.secret_result_paths)))
 
     @property
     def agent_type(self) -> str:

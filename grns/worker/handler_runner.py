@@ -43,8 +43,8 @@ from grns.worker.judgement import (
     result_text,
 )
 from grns.worker.leases import Lease
-from grns.worker.offload import ResultOffload
 from grns.worker.pool import Pool
+from grns.worker.results import ResultStore
 from grns.worker.step import Suspended
 
 _log = structlog.get_logger()
@@ -74,13 +74,13 @@ class HandlerRunner:
         threads: int | Executor,
         result_limits: Limits,
         emit: Emit,
-        offload: ResultOffload | None = None,
+        results: ResultStore | None = None,
     ) -> None:
         """`threads` is their number, or what runs handlers that are no coroutine functions.
 
-        Without `offload`, results that are too long are refused.
+        Without `results`, secrets are not sealed, and results that are too long are refused.
         """
-        self._offload = offload
+        self._results = results
         self._pool = pool
         self._handlers = dict(pool.handlers)
         self._has_hooks = any(one.hooks.attempt_started or one.hooks.attempt_finished for one in pool.pools())
@@ -100,6 +100,11 @@ class HandlerRunner:
     def types(self) -> list[str]:
         """The task types that have a handler here."""
         return sorted(self._handlers)
+
+    def lacks_key(self, task_type: str) -> bool:
+        """Whether results of a task type have secrets, and nothing here can seal them."""
+        has_secrets = bool(self._handlers[task_type].secret_result_paths)
+        return has_secrets and self._results is not None and not self._results.can_seal
 
     async def start(self) -> None:
         """Enter the lifespans of the pool and of those that it includes; raise what they raise."""
@@ -156,9 +161,16 @@ class HandlerRunner:
         """
         payload = payload_of(handler, lease.claim.payload)
         state = self._state_of(handler) if state is None else state
-        context._begin(payload, state=state, timeout_seconds=handler.timeout_seconds)
+        context._begin(
+            payload,
+            state=state,
+            timeout_seconds=handler.timeout_seconds,
+            secret_result=handler.secret_result_paths,
+        )
         text = self._text(handler, await self._bounded(handler, context, payload, lease), context)
-        return text if self._offload is None else await self._offload.shortened(text, lease)
+        if self._results is None:
+            return text
+        return await self._results.stored(text, handler.secret_result_paths, lease)
 
     async def _bounded(self, handler: AnyHandler, context: Context, payload: Any, lease: Lease) -> Any:
         signature = handler.call_signature
@@ -236,7 +248,7 @@ class HandlerRunner:
                 "the handler's transaction has completed the task, and the value that it returns is ignored:"
                 " pass it to tx.complete(...)",
             )
-        most = None if self._offload is None else self._offload.most
+        most = None if self._results is None else self._results.most
         return result_text(handler, result, self._result_limits, most)
 
     def _judge(

@@ -13,6 +13,7 @@ from grns.model.envelope import first_problem
 from grns.model.failure import clean, error_message
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.retry import Backoff, asked_seconds
+from grns.model.secret import with_secrets
 from grns.worker.step import Suspended
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def result_text(handler: AnyHandler, result: Any, limits: Limits, most: Limits |
     """
     try:
         if (adapter := handler.call_signature.result) is not None:
-            result = _dumped(adapter, result)
+            result = _dumped(adapter, result, has_secrets=bool(handler.secret_result_paths))
         value = jsonable(result)
         try:
             return dumps(value, limits)
@@ -79,12 +80,14 @@ def alone(error: BaseException, handler: AnyHandler) -> BaseException:
     return inner if decides or is_final(inner, handler) != is_final(error, handler) else error
 
 
-def _dumped(adapter: TypeAdapter[Any], result: Any) -> Any:
+def _dumped(adapter: TypeAdapter[Any], result: Any, *, has_secrets: bool) -> Any:
     """Return a result as its annotation says. Raises ValidationError if it is something else."""
     try:
-        return adapter.dump_python(result, mode="json", by_alias=True, warnings="error")
+        document = adapter.dump_python(result, mode="json", by_alias=True, warnings="error")
     except PydanticSerializationError:  # such as a dict for a model
-        return adapter.dump_python(adapter.validate_python(result), mode="json", by_alias=True)
+        result = adapter.validate_python(result)
+        document = adapter.dump_python(result, mode="json", by_alias=True)
+    return with_secrets(document, adapter.dump_python(result, by_alias=True)) if has_secrets else document
 
 
 def describe(error: BaseException, handler: AnyHandler) -> tuple[str, str]:

@@ -185,6 +185,7 @@ class Pool:
             secret: paths of the payload that are secret, such as `["token", "accounts.*.password"]`: they are
                 stored encrypted, shown as `•••`, and only the handler gets them. `SecretStr` in a model is
                 always secret. Needs GRNS_KEYS_FILE.
+            secret_result: the same of the result: `await handle.result()` returns the values.
 
         Returns:
             The handler, which can be called as the function.

@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError
 from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
 from grns.model.json import jsonable
-from grns.model.secret import Path, read_paths, secret_paths_of
+from grns.model.secret import Path, read_paths, secret_paths_of, with_secrets
 from grns.worker.context import Context
 
 _CONTEXT_NAMES = ("ctx", "context")
@@ -154,6 +154,16 @@ class Signature:
         except (NameError, PydanticUserError, PydanticUndefinedAnnotation):
             return None  # such as one that only a type checker imports
 
+    @cached_property
+    def secret_result_paths(self) -> tuple[Path, ...]:
+        """The places of the result that its annotation declares as secret."""
+        if self.result is None:
+            return ()
+        try:
+            return read_paths(secret_paths_of(self.result.json_schema(by_alias=True, mode="serialization")))
+        except PydanticUserError:
+            return ()
+
     def payload_text(self, value: Any) -> Any:
         """Return a payload as its handler will get it, as a JSON value.
 
@@ -167,7 +177,7 @@ class Signature:
             checked = self.payload.validate_python(value)
             document = self.payload.dump_python(checked, mode="json", by_alias=True, round_trip=True)
             if self.secret_paths:  # which pydantic writes as '**********'
-                document = _with_secrets(
+                document = with_secrets(
                     document, self.payload.dump_python(checked, by_alias=True, round_trip=True)
                 )
             self.payload.validate_python(document)  # as the worker will: aliases may differ
@@ -280,20 +290,6 @@ def _secret_in(annotation: Any, seen: set[Any]) -> str | None:
         if name not in written and (found := _secret_in(field.annotation, seen)) is not None:
             return f"{annotation.__name__}.{name}" if "." not in found else found
     return None
-
-
-def _with_secrets(document: Any, value: Any) -> Any:
-    """Return a JSON value with the secrets of the value that it was made of."""
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    if isinstance(value, SecretBytes):
-        return value.get_secret_value().decode()
-    if isinstance(value, dict) and isinstance(document, dict) and len(value) == len(document):
-        pairs = zip(document.items(), value.values(), strict=True)
-        return {name: _with_secrets(member, inner) for (name, member), inner in pairs}
-    if isinstance(value, list | tuple) and isinstance(document, list) and len(value) == len(document):
-        return [_with_secrets(member, inner) for member, inner in zip(document, value, strict=True)]
-    return document
 
 
 def _refused(function: Callable[..., Any], why: str) -> InvalidInputError:

@@ -18,10 +18,9 @@ from grns.errors import (
     UnavailableError,
 )
 from grns.model.duration import bounded_wait, seconds_of
-from grns.model.json import loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.postgres.database import Connection, Database, Row, run
-from grns.tasks.blobs import Blobs
+from grns.tasks.blobs import read_result
 from grns.worker.async_only import async_only
 from grns.worker.step_function import adapter_of
 from grns.worker.step_store import StepRecorder
@@ -239,8 +238,7 @@ class StepMethods(WaitMethods):
 
     async def _joined(self, task: TaskHandle[Any], row: Row, returns_exceptions: bool) -> Any:
         if row["has_succeeded"]:
-            blobs = Blobs(self._database, self._claim.workspace)
-            return task.read(await blobs.document(loads_stored(row["result"])))
+            return task.read(await read_result(self._database, row["result"], self._claim.workspace))
         try:
             return await task.result(timeout=0)
         except TaskEndedError as error:

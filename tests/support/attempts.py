@@ -20,10 +20,10 @@ from grns.worker.executor import Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
-from grns.worker.offload import ResultOffload
 from grns.worker.output import OutputPublisher
 from grns.worker.pool import Pool
 from grns.worker.progress import ProgressStore
+from grns.worker.results import ResultStore
 from grns.worker.slots import Slots
 from grns.worker.step_store import StepStore
 from grns.worker.steps import AttemptSteps
@@ -54,8 +54,9 @@ class Attempts:
                 threads=1,
                 result_limits=Limits(),
                 emit=emit,
-                offload=ResultOffload(
+                results=ResultStore(
                     Blobs(database, "default"),
+                    database.vault,
                     least_bytes=Limits().document_bytes,
                     most=database.blob_limits.document,
                 ),

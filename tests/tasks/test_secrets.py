@@ -28,6 +28,8 @@ from grns.tasks.rotate_secrets import count_sealed, rotate
 from grns.tasks.secrets import reveal
 from grns.worker.declared import publish_task_types
 from tests.support.api import Door, good, problem_of
+from tests.support.attempts import attempts_of
+from tests.support.harness import submit
 from tests.support.store import ACTOR, fetch, log_of, row_of
 
 OLD, NEW = MasterKey.new("old"), MasterKey.new("new")
@@ -256,3 +258,106 @@ def test_a_path_that_the_model_lacks_is_refused() -> None:
 
     with pytest.raises(InvalidInputError, match="no field passwort"):
         grns.Pool("p").task("x", secret=["passwort"])(handle)
+
+
+class Login(BaseModel):
+    user: str
+    token: SecretStr
+
+
+async def test_secrets_of_results_are_sealed_and_opened_for_who_waits(
+    client: Client, shared: Database
+) -> None:
+    tasks = grns.Pool("worker")
+
+    @tasks.task
+    async def log_in(order: dict[str, Any]) -> Login:
+        return Login(user="ann", token=SecretStr(TOKEN))
+
+    @tasks.task(secret_result=["keys.*"])
+    async def make_keys(order: dict[str, Any]) -> dict[str, Any]:
+        return {"keys": [TOKEN, TOKEN + "2"], "n": 2}
+
+    @tasks.task(secret_result=["key"])
+    async def make_key(order: dict[str, Any], ctx: grns.Context) -> None:
+        async with ctx.transaction() as tx:
+            tx.complete({"key": TOKEN})
+
+    @tasks.task
+    async def use(ctx: grns.Context) -> int:
+        results = await ctx.results()
+        (joined,) = await ctx.join([client.handle(login.id, log_in)])
+        assert joined.token.get_secret_value() == TOKEN
+        return len(str(results).split(TOKEN)) - 1
+
+    login, keys, key = [await client.submit(one, {}) for one in (log_in, make_keys, make_key)]
+    then = await client.submit(use, needs=[login, keys, key])
+    with attempts_of(tasks, shared, client) as attempts:
+        for handle in (login, keys, key):
+            assert await attempts.run(handle.id) == "succeeded"
+        await fetch(
+            shared,
+            "update grns.tasks set status = 'queued', waits_for = null, queued_at = now() where id = $1",
+            then.id,
+        )
+        assert await attempts.run(then.id) == "succeeded"
+    assert (await login.result(timeout=1)).token.get_secret_value() == TOKEN
+    assert await keys.result(timeout=1) == {"keys": [TOKEN, TOKEN + "2"], "n": 2}
+    assert await key.result(timeout=1) == {"key": TOKEN}
+    assert await then.result(timeout=1) == 4
+    for handle in (login, keys, key):
+        row = await row_of(shared, handle.id)
+        assert TOKEN not in str(row)
+        assert TOKEN not in str(await log_of(shared, handle.id))
+        assert TOKEN not in str(await handle.get())
+    shared.vault.keys = Keyring([NEW, OLD])
+    found = await count_sealed(shared)
+    assert (found.total, found.by_key["old"]) == (3, 4)
+    assert await rotate(shared) == 3
+    assert (await count_sealed(shared)).by_key == {"new": 4}
+    client._database.vault.keys = Keyring([NEW])
+    assert (await login.result(timeout=1)).user == "ann"
+
+
+async def test_a_worker_without_a_key_does_not_run_what_returns_a_secret(
+    client: Client, shared: Database
+) -> None:
+    tasks, runs = grns.Pool("worker"), []
+
+    @tasks.task
+    async def log_in(order: dict[str, Any]) -> Login:
+        runs.append(1)
+        return Login(user="ann", token=SecretStr(TOKEN))
+
+    handle = await client.submit(log_in, {})
+    shared.vault.keys = None
+    with attempts_of(tasks, shared, client) as attempts:
+        assert await attempts.run(handle.id) == "queued"
+    assert runs == []
+
+
+async def test_a_result_cannot_play_a_stored_secret(client: Client, shared: Database) -> None:
+    tasks = grns.Pool("worker")
+
+    @tasks.task
+    async def play(order: dict[str, Any]) -> dict[str, Any]:
+        return {"token": {"$secret": "1.old.x.y"}}
+
+    handle = await client.submit(play, {}, max_attempts=1)
+    with attempts_of(tasks, shared, client) as attempts:
+        assert await attempts.run(handle.id) in ("failed", "dead")
+    assert (await handle.get()).result is None
+
+
+async def test_a_result_is_shown_with_dots(door: Door) -> None:
+    door.context.database.vault.keys = Keyring([OLD])
+    sealed = door.context.database.vault.hide({"token": TOKEN}, [("token",)], "default")
+    task_id = (await submit(door.database)).id
+    await fetch(
+        door.database,
+        "update grns.tasks set result = $1::text::jsonb where id = $2",
+        json.dumps(sealed),
+        task_id,
+    )
+    async with door.visitor(await door.key("read", workspace="default")) as reader:
+        assert good(await reader.get(f"/api/v1/tasks/{task_id}"))["result"] == {"token": MASK}

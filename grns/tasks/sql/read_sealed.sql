@@ -1,5 +1,5 @@
--- Reads documents with secrets: payloads of tasks and of schedules, patches of operations. $1 the place behind which to
--- begin, $2 how many. A place is the kind of row (o, s, t) and its key.
+-- Reads documents with secrets: payloads and results of tasks, payloads of schedules, patches of operations. $1 the place behind
+-- which to begin, $2 how many. A place is the kind of row (o, r, s, t) and its key.
 select p.place, p.workspace, p.document
 from (
     (
@@ -7,6 +7,15 @@ from (
         from grns.operations o
         where o.patch::text like '%"$secret"%' and 'o' || lpad(o.id::text, 20, '0') > $1
         order by o.id
+        limit $2
+    )
+    union all
+    (
+        select 'r' || t.id, t.workspace, t.result::text
+        from grns.tasks t
+        where $1 collate "C" < 's' and t.id > case when $1 like 'r%' then substr($1, 2) else '' end
+            and t.result::text like '%"$secret"%'
+        order by t.id
         limit $2
     )
     union all

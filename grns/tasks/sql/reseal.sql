@@ -4,15 +4,20 @@ with wanted as (
     select w.* from unnest($1::text[], $2::text[], $3::text[]) as w (place, was, becomes)
 ),
 held as (
-    select t.id, w.becomes
+    select t.id, left(w.place, 1) as kind, w.becomes
     from wanted w
     join grns.tasks t on t.id = substr(w.place, 2)
-    where w.place like 't%' and t.payload = w.was::jsonb
+    where w.place like 't%' and t.payload = w.was::jsonb or w.place like 'r%' and t.result = w.was::jsonb
     order by t.id
     for no key update of t skip locked
 ),
+-- Of a task with both only one is replaced: the other is seen in the next pass.
 tasks as (
-    update grns.tasks t set payload = h.becomes::jsonb from held h where t.id = h.id
+    update grns.tasks t
+    set payload = case h.kind when 't' then h.becomes::jsonb else t.payload end,
+        result = case h.kind when 'r' then h.becomes::jsonb else t.result end
+    from held h
+    where t.id = h.id
     returning t.id
 ),
 schedules as (

@@ -1,40 +1,60 @@
-"""Results that are too long for their task: kept as blobs."""
+"""Results as they are stored: with their secrets sealed, and as blobs if they are long."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from grns.errors import RateLimitedError, UnavailableError
-from grns.model.json import Limits, dumps
+from grns.model.json import ANY_SIZE, Limits, dumps, loads_stored
+from grns.model.secret import Path, check_clear
+from grns.model.vault import Vault
 from grns.tasks.blobs import Blobs
 from grns.worker.leases import Lease
 
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
-class ResultOffload:
-    """Keeps long results as blobs; the task has the reference.
+class ResultStore:
+    """Makes of results what their tasks have: secrets are sealed, and long ones are kept as blobs.
 
     Args:
         blobs: where they are kept.
+        vault: what seals secrets.
         least_bytes: a longer result is kept as a blob.
         most: what a result may have at all.
     """
 
-    def __init__(self, blobs: Blobs, *, least_bytes: int, most: Limits) -> None:
+    def __init__(self, blobs: Blobs, vault: Vault, *, least_bytes: int, most: Limits) -> None:
         self._blobs = blobs
+        self._vault = vault
         self._least_bytes = least_bytes
         self.most = most
 
-    async def shortened(self, text: str, lease: Lease) -> str:
+    @property
+    def can_seal(self) -> bool:
+        """Whether there is a key that seals secrets."""
+        return self._vault.keys is not None
+
+    async def stored(self, text: str, secret: Sequence[Path], lease: Lease) -> str:
         """Return a result as its task has it: as it is, or the reference to the blob.
 
         It waits for Postgres as long as the attempt may run.
 
+        Args:
+            text: the result as JSON.
+            secret: where it is secret.
+            lease: that of the attempt.
+
         Raises:
+            InvalidInputError: `sealed_value`: it plays a stored secret; `no_keys`.
             RateLimitedError: the blobs of the workspace would have more bytes together than they may.
         """
+        check_clear(text)
+        if secret:
+            hidden = self._vault.hide(loads_stored(text), secret, lease.claim.workspace)
+            text = dumps(hidden, ANY_SIZE)
         if 4 * len(text) <= self._least_bytes or len(body := text.encode()) <= self._least_bytes:
             return text
         pause = 0.02
