@@ -228,7 +228,7 @@ class Handler(Generic[PayloadT, ResultT]):
 
     @cached_property
     def secret_result_paths(self) -> tuple[Path, ...]:
-        """The places of the result that are secret: those of `secret_result=`, and those of its annotation."""
+        """The places of the result that are secret: of `secret_result=`, and of its annotation."""
         return tuple(dict.fromkeys((*self._settings.secret_result, *self.call_signature.secret_result_paths)))
 
     @property
