@@ -368,9 +368,8 @@ class Client(ServiceMethods, OperatorMethods, SubscriberMethods, WorkflowMethods
             return error
 
     def _opened(self, result: Any) -> Any:
-        """Return a result with its secrets, if there are keys here."""
-        vault = self._database.vault
-        return result if vault.keys is None else vault.open(result, self._workspace)
+        """Return a result with its secrets."""
+        return self._database.vault.open(result, self._workspace)
 
     async def _submit_part(self, part: Sequence[Prepared]) -> list[Submitted | ConflictError]:
         answers = await self._submissions.submit_many(part)

@@ -22,6 +22,7 @@ from grns.errors import (
 from grns.model.blob import stands_for_document
 from grns.model.envelope import first_problem
 from grns.model.output_view import OutputEvent
+from grns.model.secret import has_secrets
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 from grns.tasks.steps import TaskStep
@@ -89,6 +90,7 @@ class TaskHandle(Generic[ResultT]):
             TaskFailedError, TaskDeadError, TaskCancelledError: it ended otherwise: `error.task` says how.
             WaitTimeoutError: it has not ended in time.
             InvalidInputError: `bad_result`: the result does not fit the annotation, as after a change of it.
+            SealedError: it has secrets, and no key to open them is here: set GRNS_KEYS_FILE.
         """
         ended = await self.wait(timeout=timeout)
         if (error := _ERRORS.get(ended.status)) is not None:
@@ -96,7 +98,7 @@ class TaskHandle(Generic[ResultT]):
         result = ended.result
         if stands_for_document(result):
             result = await self._client.blobs.document(result)
-        return self.read(self._client._opened(result))
+        return self.read(self._client._opened(result) if has_secrets(result) else result)
 
     async def _how(self, ended: Task) -> str:
         """Describe how a task has ended, and why."""

@@ -80,6 +80,20 @@ def replace_secrets(document: Any, change: Callable[[str], Any]) -> Any:
     return document
 
 
+def has_secrets(document: Any) -> bool:
+    """Say whether a document has a secret value."""
+    pending = [document]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            if isinstance(item.get(SECRET), str) and len(item) == 1:
+                return True
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+    return False
+
+
 def mask_text(text: str) -> str:
     """Return JSON text as it is shown: with `•••` in place of each secret, also within texts of JSON."""
     return _STORED.sub(_mask, text) if SECRET in text else text

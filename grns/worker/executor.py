@@ -307,8 +307,7 @@ class Executor(Claimer):
     async def _open(self, claim: Claim) -> bool:
         """Open the secrets of a payload; without a key, give the task back for a worker that has it."""
         try:
-            if self.handlers.lacks_key(claim.task_type):
-                raise SealedError("no_key", "its result has secrets, and no key to seal them is here")
+            self.handlers.check_key(claim.task_type)
             claim.payload, claim.scrubber = self.vault.open_text(claim.payload, claim.workspace)
         except SealedError as error:
             self.emit(secrets_closed(claim, error))
@@ -316,8 +315,8 @@ class Executor(Claimer):
                 await asyncio.sleep(_CLOSED_SECONDS)
                 await self._persist(partial(self._release, claim, error.code, have_begun=False))
             else:  # nowhere will it open
-                outcome = failed(claim.task_type, error.code, str(error), is_final=True, backoff_seconds=0)
-                await self._persist(partial(self.finishes.finish, Finish(claim, outcome, random_uuid())))
+                ending = failed(claim.task_type, error.code, str(error), is_final=True, backoff_seconds=0)
+                await self._persist(partial(self.finishes.finish, Finish(claim, ending, random_uuid())))
             return False
         return True
 

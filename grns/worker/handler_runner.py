@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from grns.errors import InvalidInputError, LeaseLostError, Retry, Snooze, TaskSignal
+from grns.errors import InvalidInputError, LeaseLostError, Retry, SealedError, Snooze, TaskSignal
 from grns.model.failure import failed, frames_of, traceback_text
 from grns.model.json import Limits
 from grns.model.outcome import Claim, Outcome, Verb
@@ -101,10 +101,11 @@ class HandlerRunner:
         """The task types that have a handler here."""
         return sorted(self._handlers)
 
-    def lacks_key(self, task_type: str) -> bool:
-        """Whether results of a task type have secrets, and nothing here can seal them."""
-        has_secrets = bool(self._handlers[task_type].secret_result_paths)
-        return has_secrets and self._results is not None and not self._results.can_seal
+    def check_key(self, task_type: str) -> None:
+        """Raise SealedError if results of a task type have secrets, and nothing here can seal them."""
+        is_secret = bool(self._handlers[task_type].secret_result_paths)
+        if is_secret and self._results is not None and not self._results.can_seal:
+            raise SealedError("no_key", "its result has secrets, and no key to seal them is here")
 
     async def start(self) -> None:
         """Enter the lifespans of the pool and of those that it includes; raise what they raise."""

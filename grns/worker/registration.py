@@ -72,6 +72,7 @@ class Registration:
         stall_timeout: float | timedelta | None = None,
         publish: bool = False,
         secret: Sequence[str] = (),
+        secret_result: Sequence[str] = (),
     ) -> Registration: ...
 
     def __call__(self, function: Any = None, /, **options: Any) -> Any:
