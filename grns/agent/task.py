@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from json import loads
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,6 +27,7 @@ from grns.errors import (
     TaskSignal,
     UnavailableError,
 )
+from grns.model.blob import stands_for_document
 from grns.model.json import Limits
 from grns.model.log_line import LEVELS
 from grns.model.outcome import Claim
@@ -165,6 +167,9 @@ class AgentTask(MailMethods, PersonMethods):
     def stream(self, chunk: Any, *, kind: str | None = None) -> None:
         """Stream text or a JSON value to those who watch the task, as a handler's `ctx.stream`."""
         self._output.write(chunk, kind)
+
+    async def _document(self, value: Any) -> Any:
+        return loads(await self._client.get_blob(value)) if stands_for_document(value) else value
 
     async def _send_mail(
         self,

@@ -79,20 +79,20 @@ async def read_blob(
 async def download(request_context: RequestContext, blob_id: str, wanted: str | None = None) -> Response:
     """Return a response that streams a blob as a file, or the range of bytes that is wanted."""
     async with request_context.reading() as database:
-        state = await request_context.client(database).blobs.state(blob_id)
-    first, last = _range(wanted, state.size)
+        size, media_type = await request_context.client(database).blobs.size(blob_id)
+    first, last = _range(wanted, size)
     headers = {
         "content-length": str(last - first),
         "content-disposition": f'attachment; filename="{blob_id}"',
         "accept-ranges": "bytes",
     }
-    is_part = (first, last) != (0, state.size)
+    is_part = (first, last) != (0, size)
     if is_part:
-        headers["content-range"] = f"bytes {first}-{last - 1}/{state.size}"
+        headers["content-range"] = f"bytes {first}-{last - 1}/{size}"
     return StreamingResponse(
         _parts(request_context, blob_id, first, last),
         status_code=206 if is_part else 200,
-        media_type=state.media_type or ANY_TYPE,
+        media_type=media_type or ANY_TYPE,
         headers=headers,
     )
 
@@ -105,6 +105,8 @@ async def _parts(
         async with request_context.reading() as database:
             blobs = request_context.client(database).blobs
             part = await blobs.part(blob_id, first, min(PART_BYTES, last - first))
+        if not part:
+            return
         yield part
         first += len(part)
 
@@ -127,7 +129,7 @@ def _range(wanted: str | None, size: int) -> tuple[int, int]:
 
 async def _put(request: Request, request_context: RequestContext, blob_id: str | None) -> Blob:
     context = request_context.context
-    async with context.uploads:
+    async with context.uploads.of(request_context.workspace):
         content = await _body(request, context.database.blob_limits.most_bytes)
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         async with request_context.reading() as database:

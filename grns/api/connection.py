@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from grns.api.answer import ProblemAnswer
+from grns.api.route import PREFIX
 from grns.errors import GrnsError, InvalidInputError, RateLimitedError
 from grns.model import problem
 
@@ -23,6 +24,7 @@ _RESERVED = 20
 _PROBES = frozenset({"/livez", "/readyz"})
 _READING = frozenset({"GET", "HEAD"})
 _LOOK_SECONDS = 20.0
+_UPLOAD_BYTES = 64 * 1024
 
 
 class WatchedConnection(H11Protocol):
@@ -37,6 +39,7 @@ class WatchedConnection(H11Protocol):
         """Begin: as any other, for a probe alone where all places are taken, or not at all."""
         super().connection_made(transport)
         self._state: tuple[Any, ...] = ()
+        self._received = 0
         self._looking: asyncio.TimerHandle | None = None
         self._idle_since = self.loop.time()
         self._is_spare = not (self._finds_room(_MOST) and self._finds_room(_MOST_OF_PEER, of_peer=True))
@@ -80,12 +83,23 @@ class WatchedConnection(H11Protocol):
         self._looking = self.loop.call_later(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        state = (self.cycle, self._is_answered, self.transport.get_write_buffer_size())
+        state = (self.cycle, self._is_answered, self.transport.get_write_buffer_size(), self._uploaded)
         if state == self._state and not self._is_at_work:
             self.transport.abort()
             return
         self._state = state
         self._look_later()
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what the client has sent."""
+        self._received += len(data)
+        super().data_received(data)
+
+    @property
+    def _uploaded(self) -> int:
+        """How many parts of a blob have come: what comes more slowly than a part between two looks is cut."""
+        is_upload = self.cycle is not None and f"{PREFIX}/blobs" in self.cycle.scope["path"]
+        return self._received // _UPLOAD_BYTES if is_upload else 0
 
     def _give_way(self) -> None:
         """End for another connection."""

@@ -33,7 +33,7 @@ from grns.telemetry.spans import NO_SPANS, Spans
 
 _MOST_ACTORS = 1000
 _PATIENCE_SECONDS = 5.0
-_MOST_UPLOADS = 4  # each is in memory
+_MOST_UPLOADS = 2  # of a workspace: each is in memory
 _MOST_READERS, _MOST_READERS_OF_ONE = 1000, 250
 # Requests of one workspace, of those under way and those that wait for their turn.
 _MOST_OF_WORKSPACE = 200
@@ -68,7 +68,7 @@ class ApiContext:
     invitation: Invitation = field(default_factory=Invitation)
     spans: Spans = NO_SPANS
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_UPLOADS))
+    uploads: QueryLimiter = field(init=False)
     health: HealthProbe = field(init=False)
     tail: EventTail = field(init=False)
     key_watch: KeyWatch = field(init=False)
@@ -94,6 +94,7 @@ class ApiContext:
             "output streams", most=_MOST_READERS, most_of_one=_MOST_READERS_OF_ONE
         )
         self.turns = QueryLimiter(max(1, self.database.size // 2))
+        self.uploads = QueryLimiter(_MOST_UPLOADS)
         # Else a lease expires while its renewal waits behind a search.
         self.attempt_turns = QueryLimiter(max(1, self.database.size // 4))
 

@@ -233,7 +233,7 @@ def payload_of(fields: Mapping[str, Any]) -> Any:
     """Return the payload of a submission as a JSON value, validated if its handler is known."""
     task, payload = fields.get("task"), fields.get("payload")
     if isinstance(task, Handler):
-        return task.call_signature.payload_text(payload)
+        return task.call_signature.payload_text(payload, task.secret_paths)
     return {} if payload is None else jsonable(payload)
 
 

@@ -97,7 +97,7 @@ class TaskHandle(Generic[ResultT]):
             raise error(await self._how(ended), task=ended)
         result = ended.result
         if stands_for_document(result):
-            result = await self._client.blobs.document(result)
+            return self.read(await self._client.blobs.document(result))
         return self.read(self._client._opened(result) if has_secrets(result) else result)
 
     async def _how(self, ended: Task) -> str:

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from grns.errors import (
     ContendedError,
+    InvalidInputError,
     LeaseLostError,
     OutcomeUnknownError,
     UnavailableError,
@@ -109,6 +110,8 @@ class HttpAttempts:
                 write = partial(_recorded, token=token, report=unsaved)
                 try:
                     turn.is_overdue = (await persist(open_database, write)).is_overdue
+                except InvalidInputError:  # it would be refused again
+                    raise
                 except BaseException:
                     turn.unsaved = merged(unsaved, turn.unsaved)
                     raise

@@ -73,8 +73,8 @@ class BlobState:
         media_type: as who put it first has said; None: unsaid.
         created_at: when it was put first.
         used_at: when it was put last.
-        references: how many tasks, messages and schedules refer to it. Without one it is deleted a day
-            after `used_at`.
+        references: how many tasks, messages and schedules refer to it, up to 1,000. Without one it is
+            deleted a day after `used_at`.
     """
 
     id: str

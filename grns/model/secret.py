@@ -181,19 +181,33 @@ def _texts(values: Iterable[Any]) -> Iterable[str]:
             pending += item
 
 
-def with_secrets(document: Any, value: Any) -> Any:
-    """Return a JSON value with the secrets of the value that it was made of, which pydantic leaves out."""
+def with_secrets(document: Any, value: Any, paths: Sequence[Path]) -> Any:
+    """Return a JSON value with the secrets of the value that it was made of, which pydantic leaves out.
+
+    Raises:
+        InvalidInputError: `undeclared_secret`: one is at none of these paths, where it would be sealed.
+    """
     from pydantic import SecretBytes, SecretStr
 
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    if isinstance(value, SecretBytes):
-        return value.get_secret_value().decode()
+    is_secret = any(not path for path in paths)
+    if isinstance(value, SecretStr | SecretBytes):
+        if not is_secret:
+            raise InvalidInputError(
+                "undeclared_secret", "a SecretStr is where its annotation does not show it: name its path"
+            )
+        found = value.get_secret_value()
+        return found.decode() if isinstance(found, bytes) else found
     if isinstance(value, dict) and isinstance(document, dict) and len(value) == len(document):
         pairs = zip(document.items(), value.values(), strict=True)
-        return {name: with_secrets(member, inner) for (name, member), inner in pairs}
+        return {
+            name: with_secrets(member, inner, paths if is_secret else _within(paths, name))
+            for (name, member), inner in pairs
+        }
     if isinstance(value, list | tuple) and isinstance(document, list) and len(value) == len(document):
-        return [with_secrets(member, inner) for member, inner in zip(document, value, strict=True)]
+        return [
+            with_secrets(member, inner, paths if is_secret else _within(paths, str(place)))
+            for place, (member, inner) in enumerate(zip(document, value, strict=True))
+        ]
     return document
 
 

@@ -135,6 +135,14 @@ class Blobs:
         """
         return loads_stored((await self.get(value)).decode()) if stands_for_document(value) else value
 
+    async def size(self, blob: Mapping[str, Any] | str) -> tuple[int, str | None]:
+        """Return the size of a blob in bytes, and its media type. Raises NotFoundError."""
+        digest = digest_of(blob)
+        rows = await self._database.run("stat_blob", self._workspace, digest)
+        if not rows:
+            raise self._missing(digest)
+        return rows[0]["size"], rows[0]["media_type"]
+
     async def state(self, blob: Mapping[str, Any] | str) -> BlobState:
         """Return what is known of a blob. Raises NotFoundError."""
         digest = digest_of(blob)
@@ -169,5 +177,7 @@ async def read_result(database: Database | Session, text: str | None, workspace:
         NotFoundError: its blob is not there any more.
         SealedError: its secrets cannot be opened here.
     """
-    result = await Blobs(database, workspace).document(loads_stored(text))
+    result = loads_stored(text)
+    if stands_for_document(result):  # secrets are never in blobs: what looks like one there is none of ours
+        return await Blobs(database, workspace).document(result)
     return database.vault.open(result, workspace)

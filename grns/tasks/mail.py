@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
+from json import dumps as encode
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -116,8 +117,9 @@ class Mailbox:
         Call `tell` once it has been committed.
         """
         new, text = message_id or uuid4(), dumps(dict(payload or {}), _LARGE_PAYLOAD)
-        if len(body := text.encode()) > _PAYLOAD_BYTES:
-            text = dumps(await self._blobs.put_document(body))
+        # As Postgres writes it, with spaces.
+        if len(encode(dict(payload or {}), ensure_ascii=False).encode()) > _PAYLOAD_BYTES:
+            text = dumps(await self._blobs.put_document(text.encode()))
         await self._database.run(
             "send_mail", type, text, to, pool, self._workspace, sender,
             about, reply_to, new, seconds_named("expires", expires, code="bad_message"), self._actor,

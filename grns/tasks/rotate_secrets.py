@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from grns.model.secret import replace_secrets
 from grns.postgres.database import Database, Row
 
 _BATCH = 200
+_KINDS = ("o", "r", "s", "t")
 _MOST_PASSES = 20
 _PAUSE_SECONDS = 0.5
 
@@ -30,9 +31,7 @@ class SealedRows:
 async def count_sealed(database: Database) -> SealedRows:
     """Count tasks, schedules and bulk operations with secrets, by key."""
     found = SealedRows()
-    after = ""
-    while rows := await database.run("read_sealed", after, _BATCH):
-        after = rows[-1]["place"]
+    async for rows in _pages(database):
         for row in rows:
             found.total += 1
             found.by_key.update(_keys_in(loads_stored(row["document"])))
@@ -53,9 +52,8 @@ async def rotate(database: Database, on_progress: Callable[[int], None] = lambda
         raise SettingsError("set GRNS_KEYS_FILE: its first key seals the secrets again")
     changed = 0
     for _ in range(_MOST_PASSES):
-        after, left = "", 0
-        while rows := await database.run("read_sealed", after, _BATCH):
-            after = rows[-1]["place"]
+        left = 0
+        async for rows in _pages(database):
             old = [
                 row
                 for row in rows
@@ -69,6 +67,15 @@ async def rotate(database: Database, on_progress: Callable[[int], None] = lambda
             return changed
         await asyncio.sleep(_PAUSE_SECONDS)
     raise SettingsError(f"{left} rows are held by other transactions, or change all the time: run it again")
+
+
+async def _pages(database: Database) -> AsyncIterator[Sequence[Row]]:
+    """Read all documents with secrets, one kind of row after the other."""
+    for kind in _KINDS:
+        after = ""
+        while rows := await database.run("read_sealed", after, _BATCH, kind):
+            after = rows[-1]["place"]
+            yield rows
 
 
 async def _reseal(database: Database, rows: Sequence[Row]) -> int:

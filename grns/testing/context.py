@@ -292,7 +292,7 @@ async def run(
     Example:
         result = await grns.testing.run(fetch_page, Page(url="https://example.org"))
     """
-    text = dumps(handler.call_signature.payload_text(payload), Limits())
+    text = dumps(handler.call_signature.payload_text(payload, handler.secret_paths), Limits())
     claim = forged(handler.task_type, text, attempt, max_attempts or handler.max_attempts or 3)
     local = LocalContext(
         claim, connection=connection, client=client, results=results, steps=steps, signals=signals,

@@ -103,10 +103,10 @@ class EagerClient(Client):
         wanted = dict(fields)
         for name in fields.keys() - {one.name for one in dataclasses.fields(Task)}:
             raise TypeError(f"a task has no {name!r}: pass fields of grns.Task, such as priority")
+        if payload is not None and not isinstance(task, str):
+            payload = task.call_signature.payload_text(payload, task.secret_paths)
         if payload is not None:
-            wanted["payload"] = (
-                payload if isinstance(task, str) else task.call_signature.payload_text(payload)
-            )
+            wanted["payload"] = payload
         for found in self.tasks.values():
             if found.task_type == task_type and all(
                 getattr(found, name) == value for name, value in wanted.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -11,12 +12,19 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from grns.errors import GrnsError, InvalidInputError, LeaseLostError, OutcomeUnknownError, UnavailableError
+from grns.errors import (
+    ContendedError,
+    GrnsError,
+    InvalidInputError,
+    LeaseLostError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from grns.model.json import ANY_SIZE, Limits, dumps, jsonable, loads_stored
 from grns.model.outcome import Claim, Finished, Outcome, Verb
 from grns.model.secret import Path, check_clear
 from grns.postgres.database import Connection, Database, run
-from grns.tasks.blobs import read_result
+from grns.tasks.blobs import Blobs, read_result
 from grns.telemetry import failpoint
 from grns.worker.async_only import async_only, check_async
 from grns.worker.finishes import Finish, finish_in
@@ -34,6 +42,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
     from grns.client.client import Client
+
+
+_FLUSHES, _FLUSH_PAUSE_SECONDS = 20, 0.02
 
 
 class Transaction:
@@ -252,6 +263,9 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
             raise InvalidInputError("no_client", "pass a client to testing.context(client=...)")
         return self._client
 
+    async def _document(self, value: Any) -> Any:
+        return await Blobs(self._database, self.workspace).document(value)
+
     async def _send_mail(
         self,
         type: str,
@@ -347,12 +361,21 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
             )
         self._is_in_transaction = True
 
+    async def _flush(self, progress: AttemptProgress) -> None:
+        """Write what was reported, unless the row stays locked; the guard of the outcome tells of a loss."""
+        with suppress(GrnsError):
+            for _ in range(_FLUSHES):
+                try:
+                    await progress.flush()
+                    break
+                except ContendedError:  # such as by the renewal of its lease
+                    await asyncio.sleep(_FLUSH_PAUSE_SECONDS)
+
     async def _finish_in(self, connection: Connection, transaction: Transaction) -> Finished:
         if self._lease.is_lost:
             raise LeaseLostError(f"attempt {self.attempt} of task {self.id} has lost its lease")
         if self._progress is not None:
-            with suppress(GrnsError):  # it is written in time, or the guard of the outcome tells why not
-                await self._progress.flush()
+            await self._flush(self._progress)
         self._send_output()
         text = dumps(transaction.result, self._result_limits)
         check_clear(text)

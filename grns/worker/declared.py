@@ -42,7 +42,7 @@ class DeclaredSchedule:
         return schedule_spec(
             task_type=self.handler.task_type,
             agent_type=agent_type,
-            payload=self.handler.call_signature.payload_text(self.payload),
+            payload=self.handler.call_signature.payload_text(self.payload, self.handler.secret_paths),
             **(self.fields | {"name": self.fields["name"] or f"{agent_type}-{self.handler.task_type}"}),
         )
 

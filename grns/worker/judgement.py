@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,7 +14,7 @@ from grns.model.envelope import first_problem
 from grns.model.failure import clean, error_message
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.retry import Backoff, asked_seconds
-from grns.model.secret import with_secrets
+from grns.model.secret import Path, with_secrets
 from grns.worker.step import Suspended
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def result_text(handler: AnyHandler, result: Any, limits: Limits, most: Limits |
     """
     try:
         if (adapter := handler.call_signature.result) is not None:
-            result = _dumped(adapter, result, has_secrets=bool(handler.secret_result_paths))
+            result = _dumped(adapter, result, handler.secret_result_paths)
         value = jsonable(result)
         try:
             return dumps(value, limits)
@@ -80,14 +81,14 @@ def alone(error: BaseException, handler: AnyHandler) -> BaseException:
     return inner if decides or is_final(inner, handler) != is_final(error, handler) else error
 
 
-def _dumped(adapter: TypeAdapter[Any], result: Any, *, has_secrets: bool) -> Any:
+def _dumped(adapter: TypeAdapter[Any], result: Any, secret: Sequence[Path]) -> Any:
     """Return a result as its annotation says. Raises ValidationError if it is something else."""
     try:
         document = adapter.dump_python(result, mode="json", by_alias=True, warnings="error")
     except PydanticSerializationError:  # such as a dict for a model
         result = adapter.validate_python(result)
         document = adapter.dump_python(result, mode="json", by_alias=True)
-    return with_secrets(document, adapter.dump_python(result, by_alias=True)) if has_secrets else document
+    return with_secrets(document, adapter.dump_python(result, by_alias=True), secret) if secret else document
 
 
 def describe(error: BaseException, handler: AnyHandler) -> tuple[str, str]:

@@ -31,6 +31,8 @@ class MailMethods(WaitMethods):
             expires: float,
         ) -> None: ...
 
+        async def _document(self, value: Any) -> Any: ...
+
     @async_only
     async def ask_agent(
         self,
@@ -49,7 +51,7 @@ class MailMethods(WaitMethods):
         Args:
             agent: name of the agent. It gets the message also if it is away now.
             type: what it is, such as `review_request`.
-            payload: a JSON object of at most 4,096 bytes.
+            payload: a JSON object of at most 256 KiB.
             about: what the conversation is about. Defaults to the id of this task.
             timeout: maximum time to wait, in seconds or as a `timedelta`. Defaults to 31 days, which is also
                 the most: a message is kept for so long.
@@ -75,7 +77,8 @@ class MailMethods(WaitMethods):
             )
 
         await self.step(f"ask {agent} {type}, sent", send)
-        return AgentReply(**await self.wait_for_signal(f"reply.{message_id}", timeout=most))
+        reply = await self.wait_for_signal(f"reply.{message_id}", timeout=most)
+        return AgentReply(**{**reply, "payload": await self._document(reply["payload"])})
 
 
 async def _new_id() -> str:

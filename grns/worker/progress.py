@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from grns.errors import ContendedError, LeaseLostError, UnavailableError
+import structlog
+
+from grns.errors import ContendedError, InvalidInputError, LeaseLostError, UnavailableError
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.log_line import LEVELS, Line
 from grns.model.outcome import Claim
@@ -21,6 +23,8 @@ from grns.postgres.database import Database, Session
 from grns.worker.task_logger import LineBudget
 
 LEAST_STALL_SECONDS = 5.0  # reports are written once a second
+_log = structlog.get_logger()
+
 _SECONDS = 1.0
 _LOCKED_PAUSE_SECONDS = 0.02
 
@@ -192,12 +196,24 @@ class AttemptProgress:
             if self._store is None or unsaved == Report():
                 return
             try:
-                await self._store.write(self.claim, unsaved)
+                await self._write(unsaved)
             except UnavailableError:
                 with self._changing:
                     self._unsaved = merged(unsaved, self._unsaved)
                 self._store.note(self)
                 raise
+
+    async def _write(self, report: Report) -> None:
+        if self._store is None:
+            return
+        try:
+            await self._store.write(self.claim, report)
+        except InvalidInputError as error:
+            if report.checkpoint is None:
+                raise
+            _log.warning("checkpoint_refused", task_id=self.claim.id, error=str(error))
+            self.log(LEVELS["ERROR"], f"the checkpoint is refused: {error}", None)
+            await self._store.write(self.claim, replace(report, checkpoint=None))
 
     def _note(self, report: Report) -> None:
         with self._changing:

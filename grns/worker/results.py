@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from grns.errors import RateLimitedError, UnavailableError
+from grns.errors import InvalidInputError, RateLimitedError, UnavailableError
 from grns.model.json import ANY_SIZE, Limits, dumps, loads_stored
 from grns.model.secret import Path, check_clear
 from grns.model.vault import Vault
@@ -48,13 +48,20 @@ class ResultStore:
             lease: that of the attempt.
 
         Raises:
-            InvalidInputError: `sealed_value`: it plays a stored secret; `no_keys`.
+            InvalidInputError: `sealed_value`: it plays a stored secret; `no_keys`; `too_large`: it has
+                secrets, which are sealed in rows alone, where a rotation finds them.
             RateLimitedError: the blobs of the workspace would have more bytes together than they may.
         """
         check_clear(text)
         if secret:
             hidden = self._vault.hide(loads_stored(text), secret, lease.claim.workspace)
             text = dumps(hidden, ANY_SIZE)
+            if len(text.encode()) > self._least_bytes:
+                raise InvalidInputError(
+                    "too_large",
+                    f"a result with secrets has up to {self._least_bytes} bytes: put a blob beside",
+                )
+            return text
         if 4 * len(text) <= self._least_bytes or len(body := text.encode()) <= self._least_bytes:
             return text
         pause = 0.02

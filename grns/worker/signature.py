@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -164,21 +164,26 @@ class Signature:
         except PydanticUserError:
             return ()
 
-    def payload_text(self, value: Any) -> Any:
+    def payload_text(self, value: Any, secret: Sequence[Path] | None = None) -> Any:
         """Return a payload as its handler will get it, as a JSON value.
 
+        Args:
+            value: what the handler takes.
+            secret: where it is secret. Defaults to what the annotation shows.
+
         Raises:
-            InvalidInputError: `bad_payload` names the field that does not fit.
+            InvalidInputError: `bad_payload` names the field that does not fit; `undeclared_secret`.
         """
+        secret = self.secret_paths if secret is None else secret
         value = {} if value is None else value
         if self.payload is None:
             return jsonable(value)
         try:
             checked = self.payload.validate_python(value)
             document = self.payload.dump_python(checked, mode="json", by_alias=True, round_trip=True)
-            if self.secret_paths:  # which pydantic writes as '**********'
+            if secret:  # which pydantic writes as '**********'
                 document = with_secrets(
-                    document, self.payload.dump_python(checked, by_alias=True, round_trip=True)
+                    document, self.payload.dump_python(checked, by_alias=True, round_trip=True), secret
                 )
             self.payload.validate_python(document)  # as the worker will: aliases may differ
             return document

@@ -154,6 +154,41 @@ async def test_mail_and_schedules_refer_until_they_are_gone(client: Client, shar
     assert [await is_kept(client, one) for one in (mailed, planned)] == [False, False]
 
 
+async def test_a_schedule_refers_to_what_its_payload_says_now(client: Client) -> None:
+    old, new = [await client.blobs.put(name) for name in (b"old", b"new")]
+    for payload in ({"file": old}, {"file": new}):
+        await client.schedules.put("daily", "noop", payload, pool="worker", every=3600)
+    assert [await is_kept(client, one) for one in (old, new)] == [False, True]
+    await client.schedules.put("daily", "noop", {}, pool="worker", every=3600)
+    assert not await is_kept(client, new)
+
+
+async def test_a_checkpoint_without_its_blob_is_told_in_the_log(client: Client, shared: Database) -> None:
+    pool = grns.Pool("files")
+
+    @pool.task
+    async def keep(ctx: grns.Context) -> None:
+        ctx.progress(50, "half")
+        ctx.checkpoint({"file": {"$blob": "sha256-" + "0" * 64}})
+
+    handle = await client.submit(keep)
+    with attempts_of(pool, shared, client) as attempts:
+        assert await attempts.run(handle.id) == "succeeded"
+    (row,) = await fetch(shared, "select percent, checkpoint from grns.progress")
+    assert (row["percent"], row["checkpoint"]) == (50, None)
+
+
+async def test_mail_near_the_limit_arrives(client: Client) -> None:
+    """Postgres writes spaces, and counts them."""
+    await client.agents.put("coder", pool="code")
+    for count in range(300, 560, 20):
+        payload = {f"k{number}": 1 for number in range(count)}
+        await client.mail.send("hello", payload, to="coder")
+        (mail,) = await client.mail.poll("coder")
+        assert await client.mail.payload_of(mail) == payload
+        await client.mail.ack("coder", mail)
+
+
 async def test_a_large_payload_of_mail_is_kept_as_a_blob(client: Client) -> None:
     await client.agents.put("coder", pool="code")
     large, small = {"text": "x" * 5000}, {"text": "x"}

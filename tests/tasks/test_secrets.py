@@ -319,6 +319,52 @@ async def test_secrets_of_results_are_sealed_and_opened_for_who_waits(
     assert (await login.result(timeout=1)).user == "ann"
 
 
+class Open(BaseModel):
+    token: SecretStr
+    extra: Any = None
+
+
+class Node(BaseModel):
+    token: SecretStr
+    inner: Node | None = None
+
+
+async def test_a_secret_that_its_annotation_does_not_show_is_refused(
+    client: Client, shared: Database
+) -> None:
+    tasks = grns.Pool("worker")
+
+    @tasks.task
+    async def hide(order: dict[str, Any]) -> Open:
+        return Open(token=SecretStr(TOKEN), extra={"k": SecretStr(TOKEN)})
+
+    handle = await client.submit(hide, {}, max_attempts=1)
+    with attempts_of(tasks, shared, client) as attempts:
+        assert await attempts.run(handle.id) == "failed"
+    assert TOKEN not in str(await row_of(shared, handle.id))
+
+    @tasks.task
+    async def take(order: Node) -> None: ...
+
+    nested = Node(token=SecretStr("a"), inner=Node(token=SecretStr("b"), inner=Node(token=SecretStr("c"))))
+    with pytest.raises(InvalidInputError) as refused:
+        await client.submit(take, nested)
+    assert refused.value.code == "undeclared_secret"
+
+
+async def test_a_long_result_with_a_secret_is_refused(client: Client, shared: Database) -> None:
+    tasks = grns.Pool("worker")
+
+    @tasks.task(secret_result=["token"])
+    async def write(order: dict[str, Any]) -> dict[str, Any]:
+        return {"token": TOKEN, "text": "x" * 300_000}
+
+    handle = await client.submit(write, {}, max_attempts=1)
+    with attempts_of(tasks, shared, client) as attempts:
+        assert await attempts.run(handle.id) in ("failed", "dead")
+    assert await fetch(shared, "select from grns.blobs") == []
+
+
 async def test_a_worker_without_a_key_does_not_run_what_returns_a_secret(
     client: Client, shared: Database
 ) -> None:

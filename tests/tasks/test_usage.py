@@ -98,6 +98,17 @@ async def test_sums_stay_when_tasks_are_deleted(client: Client, shared: Database
     assert (row.model, row.cost) == ("m", 1e-8)
 
 
+async def test_what_is_summed_after_its_task_is_deleted_leaves_no_row(
+    client: Client, shared: Database
+) -> None:
+    taken = await place(shared, "running")
+    await note(shared, taken, usage_of("draft", input_tokens=3))
+    await fetch(shared, "delete from grns.tasks")
+    assert await summed(shared) == 1
+    assert [row.input_tokens for row in await client.usage.sum()] == [3]
+    assert await fetch(shared, "select from grns.usage") == []
+
+
 async def test_days_bound_the_sum(client: Client, shared: Database) -> None:
     taken = await place(shared, "running")
     await note(shared, taken, usage_of("a", input_tokens=1), usage_of("b", input_tokens=2))

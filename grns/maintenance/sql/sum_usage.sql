@@ -7,12 +7,25 @@ with page as (
     limit $1
     for update skip locked
 ),
-summed as (
+kept as (
     update grns.usage u
     set is_summed = true
     from page s
     where u.task_id = s.task_id and u.attempt = s.attempt and u.item = s.item
+        and exists (select from grns.tasks t where t.id = u.task_id)
     returning u.*
+),
+gone as (  -- its task has been deleted
+    delete from grns.usage u
+    using page s
+    where u.task_id = s.task_id and u.attempt = s.attempt and u.item = s.item
+        and not exists (select from grns.tasks t where t.id = u.task_id)
+    returning u.*
+),
+summed as (
+    select k.* from kept k
+    union all
+    select g.* from gone g
 ),
 added as (
     insert into grns.usage_days as d (workspace, day, agent_type, task_type, model, items, input_tokens, output_tokens,

@@ -1,11 +1,11 @@
 -- Reads documents with secrets: payloads and results of tasks, payloads of schedules, patches of operations. $1 the place behind
--- which to begin, $2 how many. A place is the kind of row (o, r, s, t) and its key.
+-- which to begin, $2 how many, $3 the kind of row. A place is that kind (o, r, s, t) and its key.
 select p.place, p.workspace, p.document
 from (
     (
         select 'o' || lpad(o.id::text, 20, '0') as place, o.workspace, o.patch::text as document
         from grns.operations o
-        where o.patch::text like '%"$secret"%' and 'o' || lpad(o.id::text, 20, '0') > $1
+        where $3 = 'o' and o.patch::text like '%"$secret"%' and 'o' || lpad(o.id::text, 20, '0') > $1
         order by o.id
         limit $2
     )
@@ -13,7 +13,7 @@ from (
     (
         select 'r' || t.id, t.workspace, t.result::text
         from grns.tasks t
-        where $1 collate "C" < 's' and t.id > case when $1 like 'r%' then substr($1, 2) else '' end
+        where $3 = 'r' and t.id > case when $1 like 'r%' then substr($1, 2) else '' end
             and t.result::text like '%"$secret"%'
         order by t.id
         limit $2
@@ -22,7 +22,7 @@ from (
     (
         select 's' || s.workspace || '/' || s.name, s.workspace, s.payload::text
         from grns.schedules s
-        where s.payload::text like '%"$secret"%' and 's' || s.workspace || '/' || s.name > $1
+        where $3 = 's' and s.payload::text like '%"$secret"%' and 's' || s.workspace || '/' || s.name > $1
         order by s.workspace, s.name
         limit $2
     )
@@ -30,7 +30,7 @@ from (
     (
         select 't' || t.id, t.workspace, t.payload::text
         from grns.tasks t
-        where t.id > case when $1 like 't%' then substr($1, 2) else '' end and t.payload::text like '%"$secret"%'
+        where $3 = 't' and t.id > case when $1 like 't%' then substr($1, 2) else '' end and t.payload::text like '%"$secret"%'
         order by t.id
         limit $2
     )

@@ -2,7 +2,7 @@
 create table grns.blobs (
     workspace  text collate "C" not null,
     sha256     text collate "C" not null,             -- 64 hex digits
-    size       bigint not null,
+    size       bigint not null check (size = octet_length(content)),
     media_type text,
     content    bytea not null,
     created_at timestamptz not null default statement_timestamp(),
@@ -91,7 +91,7 @@ create function grns.forget_blob_refs() returns trigger language plpgsql as $$
 begin
     delete from grns.blob_refs r
     where r.owner = tg_argv[0] || (to_jsonb(old) ->> tg_argv[1]) and r.workspace = old.workspace;
-    return null;
+    return new;  -- null where the row is deleted
 end
 $$;
 
@@ -115,11 +115,14 @@ create trigger signals_blobs after insert on grns.signals for each row
 create trigger progress_blobs after insert or update of checkpoint on grns.progress for each row
     when (pg_column_size(new.checkpoint) > 80 and new.checkpoint @? '$.**."$blob"')
     execute function grns.refer_to_blobs('', 'task_id');
+-- A schedule refers to what its payload says now.
+create trigger schedules_blobs_before before update of payload on grns.schedules for each row
+    execute function grns.forget_blob_refs('schedule-', 'name');
 create trigger schedules_blobs after insert or update of payload on grns.schedules for each row
     when (pg_column_size(new.payload) > 80 and new.payload @? '$.**."$blob"')
     execute function grns.refer_to_blobs('schedule-', 'name');
 create trigger schedules_blobs_gone after delete on grns.schedules for each row
-    when (pg_column_size(old.payload) > 80) execute function grns.forget_blob_refs('schedule-', 'name');
+    execute function grns.forget_blob_refs('schedule-', 'name');
 create trigger mail_blobs after insert on grns.mail for each row
     when (pg_column_size(new.payload) > 80 and new.payload::jsonb @? '$.**."$blob"')
     execute function grns.refer_to_blobs('mail-', 'seq');
