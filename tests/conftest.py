@@ -43,9 +43,13 @@ _NIGHTLY = {"browser", "faults", "foreign", "site"}
 # What takes long: other examples of what shorter tests look at, and what changes seldom.
 _LONG = {
     "interleavings/test_model.py",
+    "process/test_client.py",
     "process/test_drift.py",
+    "process/test_embed.py",
+    "process/test_foreign_client.py",
     "process/test_init.py",
     "process/test_otlp.py",
+    "process/test_payload_secrets.py",
     "process/test_pytest_plugin.py",
     "web/test_hostile.py",
     "workflows/test_random_graphs.py",
