@@ -104,6 +104,10 @@ async def list_mail(
     about: Annotated[str | None, Query(description="Those of one conversation.", max_length=128)] = None,
     to: Annotated[Token | None, Query(description="Those to one agent.")] = None,
     is_open: Annotated[bool, Query(description="Those that are not acknowledged.")] = False,
+    text: Annotated[
+        str | None,
+        Query(description="Those with these words, such as `quarterly rep*`.", max_length=1000),
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
@@ -111,7 +115,7 @@ async def list_mail(
     async with request_context.reading() as database:
         return answer(
             await request_context.client(database).mail.list(
-                about=about, to=to, is_open=is_open, limit=limit, after=cursor
+                about=about, to=to, is_open=is_open, text=text, limit=limit, after=cursor
             )
         )
 

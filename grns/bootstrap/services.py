@@ -23,6 +23,7 @@ from grns.runtime.leader import LeaderLease
 from grns.runtime.service import Service
 from grns.schedules.scheduler import Scheduler
 from grns.stats.aggregator import StatsAggregator
+from grns.stats.text_indexer import TextIndexer
 from grns.webhooks.http import HttpSender, trust
 from grns.webhooks.sender import WebhookSender
 from grns.workflows.follower import TaskFollower
@@ -104,6 +105,11 @@ def stats_aggregator(app: App, database: Database, _transport: JetStream) -> Sta
     return StatsAggregator(database=database, lease=lease, emit=app.telemetry.emit)
 
 
+def text_indexer(app: App, database: Database, _transport: JetStream) -> TextIndexer:
+    """Return a text indexer."""
+    return TextIndexer(database=database, has_payloads=app.settings.search_payloads, emit=app.telemetry.emit)
+
+
 def janitor(app: App, database: Database, transport: JetStream) -> Janitor:
     """Return a janitor."""
     return Janitor(database=database, transport=transport, settings=app.settings, emit=app.telemetry.emit)
@@ -152,7 +158,7 @@ DAEMONS: Mapping[str, Sequence[Callable[[App, Database, JetStream], Service]]] =
     "command-server": [command_server],
     "reaper": [reaper],
     "scheduler": [retry_scheduler, task_follower, task_admitter, event_matcher, scheduler],
-    "stats": [stats_aggregator],
+    "stats": [stats_aggregator, text_indexer],
     "janitor": [janitor],
     "operations": [operation_runner],
     "webhooks": [webhook_sender],

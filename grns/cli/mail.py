@@ -120,6 +120,7 @@ async def ack(session: CliSession, out: Output, agent: str, ids: Sequence[UUID])
 @click.option("--to", metavar="AGENT", type=option.Token("to"), help="Only those to this agent.")
 @click.option("--about", metavar="ID", help="Only those of this conversation.")
 @click.option("--open", "is_open", is_flag=True, help="Only those that are not acknowledged.")
+@click.option("--text", metavar="WORDS", help="Only those that have these words; the last may end in *.")
 @paged(_COLUMNS, nothing="no such messages")
 async def list_(session: CliSession, **fields: Any) -> Page[Mail]:
     """List messages, oldest first, without handing them out."""

@@ -18,7 +18,8 @@ async def keep_partitions(database: Database, rows_per_partition: int, retention
     """Make enough partitions ahead, and take away those past their retention.
 
     A new one has `rows_per_partition`, or more if there would be too many of them for a log of this
-    length. None goes that is not wholly below the low watermarks of relay and stats aggregator.
+    length. None goes that is not wholly below the low watermarks of relay, stats aggregator
+    and text indexer.
     """
     partitions = await database.run("read_partitions")
     rows = max(rows_per_partition, _length(partitions) // _PARTITIONS_KEPT)

@@ -21,6 +21,7 @@ from grns.errors import InvalidInputError
 from grns.model import duration
 from grns.model.filter_kinds import KINDS, TERMS, Kind
 from grns.model.task import REDRIVABLE, TaskStatus
+from grns.model.words import words
 
 LONGEST = 4000
 MOST_VALUES = 50
@@ -48,6 +49,15 @@ class Pattern:
     def is_exact(self) -> bool:
         """Whether only one text matches."""
         return len(self.pieces) == 1
+
+    @property
+    def words(self) -> tuple[list[str], str]:
+        """The words that a text has, and the beginning of one more: `report fe*` is `(["report"], "fe")`."""
+        text = self.pieces[0]
+        found = words(text)
+        if self.is_exact or not text[-1:].isalnum():
+            return found, ""
+        return found[:-1], found[-1]
 
     def fits(self, text: str) -> bool:
         """Return whether a text matches."""
@@ -83,6 +93,8 @@ def read(kind: Kind, pieces: Sequence[str]) -> Value | None:
         return _number(kind, text)
     if kind.form == "age":
         return _age(text)
+    if kind.name == "text" and list(pieces) != ["", ""] and not words(text):
+        return None
     if len(pieces) == 1:
         return Pattern((text,))
     begin, *middle, end = pieces

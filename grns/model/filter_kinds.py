@@ -26,6 +26,10 @@ class Kind:
             return f"{self.name} is one of {', '.join(self.values)}"
         if self.is_whole:
             return f"{self.name} is written whole, without a *, as in {self.example}"
+        if self.name == "text":
+            return (
+                f"text is words, of letters and digits, the last one perhaps with a *, as in {self.example}"
+            )
         if self.form == "text":
             return f"in {self.name} a * may only stand at the end of a value, as in {self.example}"
         if self.form == "age":
@@ -46,6 +50,7 @@ TERMS = (
     Kind("fingerprint", "the issue that its latest error belongs to", "text", "fingerprint:43cd999a5d664916"),
     Kind("tag", "one of its tags", "text", "tag:billing"),
     Kind("title", "its title", "text", 'title:"Import of*"'),
+    Kind("text", "words of its title, description, tags and error", "text", 'text:"quarterly report"'),
     Kind("creator", "who created it, as the submission says", "text", "creator:alice"),
     Kind("trace", "its trace id", "text", "trace:tr-8f678c2a"),
     Kind("key", "its idempotency key", "text", "key:order-17"),

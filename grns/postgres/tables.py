@@ -74,6 +74,18 @@ labels = Table(
 
 tags = Table("tags", metadata, Column("workspace", Text), Column("tag", Text), Column("task_id", Text))
 
+texts = Table(
+    "texts",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column("workspace", Text),
+    Column("words", ARRAY(Text)),
+)
+
+owners_of_words = Table(
+    "words", metadata, Column("workspace", Text), Column("word", Text), Column("owner", Text)
+)
+
 needs = Table("needs", metadata, Column("task_id", Text), Column("needs", Text))
 
 progress = Table(

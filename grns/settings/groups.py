@@ -245,6 +245,14 @@ class RelaySettings(LimitSettings):
     )
 
 
+class SearchSettings(SettingsGroup):
+    """Which words of tasks are indexed."""
+
+    search_payloads: bool = Field(
+        False, description="index the words of payloads of up to 64 KiB, too, for the filter term `text:`"
+    )
+
+
 class JanitorSettings(SettingsGroup):
     """Retention and intervals of the janitor."""
 

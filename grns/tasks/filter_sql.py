@@ -8,10 +8,22 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
-from sqlalchemy import ColumnCollection, ColumnElement, and_, exists, func, literal, or_, select, true
+from sqlalchemy import (
+    ARRAY,
+    ColumnCollection,
+    ColumnElement,
+    Text,
+    and_,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+)
 
 from grns.model.filter import Filter, Number, Pattern, Term
-from grns.postgres.tables import labels, needs, tags, tasks
+from grns.postgres.tables import labels, needs, tags, tasks, texts
 
 Columns = ColumnCollection[str, Any]
 Condition = ColumnElement[bool]
@@ -74,6 +86,8 @@ def _alike(term: Term, of: Columns) -> list[Condition]:
     if term.name == "needs":
         needed = [needs.c.needs == pattern.pieces[0] for pattern in term.patterns]
         return [exists().where(or_(*needed), needs.c.task_id == of.id).correlate(of.id.table)]
+    if term.name == "text":
+        return [_says(pattern, of) for pattern in term.patterns]
     if term.name in _BESIDE:
         text = _BESIDE[term.name]
         found = select(text).where(
@@ -84,6 +98,18 @@ def _alike(term: Term, of: Columns) -> list[Condition]:
         # With an offset, Postgres looks each task up, and does not read all labels first.
         return [found.offset(0).correlate(of.id.table).exists()]
     return [_fits(pattern, text) for pattern in term.patterns for text in _texts(term, of)]
+
+
+def _says(pattern: Pattern, of: Columns) -> Condition:
+    """Return the condition that the index has these words of a task."""
+    whole, beginning = pattern.words
+    found = select(texts.c.owner).where(texts.c.owner == of.id, _workspace(texts.c.words, of))
+    if whole:
+        found = found.where(texts.c.words.op("@>")(literal(whole, ARRAY(Text))))
+    if beginning:  # a word has no blank
+        joined = func.concat(" ", func.array_to_string(texts.c.words, " "), type_=Text)
+        found = found.where(joined.like(f"% {beginning}%"))
+    return found.offset(0).correlate(of.id.table).exists()
 
 
 def _workspace(text: Any, of: Columns) -> Condition:

@@ -23,8 +23,9 @@ from sqlalchemy import (
 from grns.model.filter import Filter, Pattern
 from grns.model.subjects import PRIORITIES
 from grns.model.task import TERMINAL, TaskStatus
+from grns.model.words import rarest
 from grns.postgres.paging import bad_cursor, instant
-from grns.postgres.tables import labels, needs, tags, tasks
+from grns.postgres.tables import labels, needs, owners_of_words, tags, tasks
 from grns.tasks.filter_sql import Columns, Condition
 
 EVERY_STATE = frozenset(TaskStatus)
@@ -167,14 +168,22 @@ def _of_workflows(workflows: Sequence[str]) -> IndexScan:
 
 
 def _labelled(task_filter: Filter, workspace: str) -> IndexScan | None:
-    """Return the scan of the tasks that have one tag, or one creator, latest first."""
-    for name, text in (("tag", tags.c.tag), ("creator", labels.c.created_by)):
-        values = task_filter.texts(name)
+    """Return the scan of the tasks that have one tag, one creator, or one word, latest first."""
+    for text, of, values in (
+        (tags.c.tag, tags.c.task_id, task_filter.texts("tag")),
+        (labels.c.created_by, labels.c.task_id, task_filter.texts("creator")),
+        (owners_of_words.c.word, owners_of_words.c.owner, _rarest_words(task_filter)),
+    ):
         if values is not None and len(values) == 1:
-            of = text.table.c
-            found = (of.workspace == workspace, text == values[0])
-            return IndexScan(LABELLED, (tasks.c.id,), (found,), is_descending=True, through=of.task_id)
+            found = (text.table.c.workspace == workspace, text == values[0])
+            return IndexScan(LABELLED, (tasks.c.id,), (found,), is_descending=True, through=of)
     return None
+
+
+def _rarest_words(task_filter: Filter) -> list[str] | None:
+    """Return the rarest word of each text; None if a text has no whole word."""
+    found = [pattern.words[0] for pattern in task_filter.patterns("text") or ()]
+    return list(map(rarest, found)) if all(found) else None
 
 
 def _named(task_filter: Filter, workspace: str) -> list[tuple[Condition, ...]]:

@@ -14,8 +14,12 @@ from uuid import UUID, uuid4
 from grns.errors import InvalidInputError, NotFoundError, UnavailableError
 from grns.model import subjects
 from grns.model.duration import seconds_named
+from grns.model.filter import Pattern
+from grns.model.filter import read as read_value
+from grns.model.filter_kinds import KINDS
 from grns.model.json import Limits, dumps, loads_stored
 from grns.model.mail import Mail
+from grns.model.words import rarest
 from grns.nats import JetStream
 from grns.postgres.database import Database, Row, Session, build
 from grns.postgres.paging import Page, cursor, page_of, parts
@@ -189,6 +193,7 @@ class Mailbox:
         about: str | None = None,
         to: str | None = None,
         is_open: bool = False,
+        text: str | None = None,
         limit: int = 50,
         after: str | None = None,
     ) -> Page[Mail]:
@@ -198,13 +203,23 @@ class Mailbox:
             about: those of one conversation.
             to: those to one agent.
             is_open: those that are not acknowledged.
+            text: those that have all of these words in their type or payload, about a second after they
+                were sent. The last word may end in `*`; one has to be whole. Of a message to many agents,
+                the first 100 are found.
             limit: 1 to 1,000.
             after: `next_cursor` of the page before.
+
+        Raises:
+            InvalidInputError: `bad_limit`, `bad_cursor`, or `bad_text`: the text has no whole word.
         """
         if not 1 <= limit <= 1000:
             raise InvalidInputError("bad_limit", "limit is 1 to 1,000")
         last = 0 if after is None else _place(after)
-        rows = await self._database.run("list_mail", self._workspace, about, to, last, limit + 1, is_open)
+        asked = (self._workspace, about, to, last, limit + 1, is_open)
+        if text is None:
+            rows = await self._database.run("list_mail", *asked)
+        else:
+            rows = await self._database.run("find_mail", *asked, *_words(text))
         return page_of([_read(row) for row in rows], limit, lambda mail: cursor(str(mail.seq)))
 
     async def look(self, agent: str, limit: int) -> Sequence[Mail]:
@@ -242,6 +257,18 @@ async def look_until(
 
 def _read(row: Row) -> Mail:
     return build(Mail, {**row, "payload": loads_stored(row["payload"])})
+
+
+def _words(text: str) -> tuple[str, list[str], str]:
+    """Return the word to look for first, all whole words, and the beginning of one more."""
+    pattern = read_value(KINDS["text"], text.split("*"))
+    whole, beginning = ([], "") if not isinstance(pattern, Pattern) else pattern.words
+    if not whole:
+        raise InvalidInputError(
+            "bad_text",
+            f"text is words, of which one has no *, as in `quarterly report`, not {ascii(text)[:100]}",
+        )
+    return rarest(whole), whole, beginning
 
 
 def _place(said: str) -> int:

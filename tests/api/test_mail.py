@@ -36,6 +36,8 @@ async def test_mail_is_sent_handed_out_and_acknowledged(door: Door) -> None:
         assert good(await agent.post(f"{BOX}/poll", json={}))["items"] == []
         (listed,) = good(await reader.get(MAIL, params={"about": "gr-1"}))["items"]
         assert listed["acked_at"] is not None
+        assert good(await reader.get(MAIL, params={"text": "never said"}))["items"] == []
+        assert problem_of(await reader.get(MAIL, params={"text": "rep*"}), 400) == "bad_text"
 
 
 async def test_a_poll_waits_for_mail(door: Door) -> None:

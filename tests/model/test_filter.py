@@ -47,6 +47,8 @@ def _values(kind: Kind) -> st.SearchStrategy[Pattern | Number]:
         return st.builds(Number, signs, st.integers(0, 3 if kind.values else 999_999_999))
     if kind.form == "age":
         return st.builds(Number, signs.filter(bool), st.integers(0, 3660 * 86_400))
+    if kind.name == "text":
+        return st.builds(lambda text, end: Pattern((f"{text}w", *end)), texts, st.sampled_from([(), ("",)]))
     exact = texts.map(lambda text: Pattern((text,)))
     if kind.is_whole:
         return exact

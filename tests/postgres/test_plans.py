@@ -45,6 +45,7 @@ BY_ID = (
     "claim", "renew", "finish", "release", "cancel", "redrive", "dispatch", "explain_unclaimed",
     "read_claims", "read_statuses", "read_tasks", "delete_tasks", "next_task", "redrive_batch",
     "discard_batch", "cancel_batch", "read_payloads", "judge_canary", "discard_tasks", "edit_task",
+    "read_texts", "write_texts",
 )  # fmt: skip
 # These change the row where they have locked it, without a second look at the index.
 IN_PLACE = ("claim", "finish", "claim_next")
@@ -53,6 +54,7 @@ CLAIMING = ("claim", "claim_next")
 LOOKING = {"claim_next": "tasks_ready", "reap": "tasks_lease", "promote": "tasks_due"}
 BY_NUMBER = (
     "read_log", "read_numbers", "read_stretch", "read_log_age", "read_events", "list_events", "read_pulse",
+    "read_texts",
 )  # fmt: skip
 BY_TASK = ("read_story", "read_history", "read_finishes", "read_claims")
 # These run for tenants, too: what confines them has to leave the way to the rows as it is.

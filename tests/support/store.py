@@ -137,7 +137,7 @@ _TABLES = (
     "webhook_secrets", "webhook_deliveries", "api_keys", "ended_sessions", "saved_filters", "needs", "waits",
     "workflows", "follow_later", "task_pauses", "schedules", "schedule_runs", "limits",
     "limited_pools", "limit_keys", "limit_tokens", "unique_keys", "steps", "signals", "signal_waits",
-    "event_waits", "progress", "questions", "labels", "tags", "task_lines",
+    "event_waits", "progress", "questions", "labels", "tags", "texts", "words", "task_lines",
     "blob_refs", "blobs", "usage", "usage_days",
 )  # fmt: skip
 _DELETIONS = "".join(
@@ -154,6 +154,7 @@ begin
     update grns.count_cursor set moves = 0, low = 0, counted = '{{}}';
     update grns.follow_cursor set moves = 0, low = 0, followed = '{{}}';
     update grns.event_cursor set low = 0;
+    update grns.text_cursor set low = 0;
     update grns.server set system_identifier = null, timeline = null, seen_at = null;
     update grns.reaper_state
     set last_tick_at = null, reap_until = null, server_started_at = null, hold_until = null;

@@ -140,8 +140,9 @@ async def by_conditions(database: Database, text: str) -> list[str]:
 
 def test_all_that_a_term_can_be_about_is_asked() -> None:
     asked = {name for text in FOUND for name in parse(text).names}
-    # Those of workflows are in tests/workflows/test_control.py, of labels in tests/tasks/test_labels.py.
-    assert asked == {kind.name for kind in TERMS} - {"workflow", "needs", "tag", "title", "creator"}
+    # Those of workflows are in tests/workflows/test_control.py, of labels in tests/tasks/test_labels.py,
+    # of words in tests/stats/test_text_indexer.py.
+    assert asked == {kind.name for kind in TERMS} - {"workflow", "needs", "tag", "title", "creator", "text"}
 
 
 @pytest.mark.parametrize("text", [*FOUND, *NOT_FOUND])

@@ -162,5 +162,5 @@ async def test_they_go_with_their_task(client: Client, shared: Database) -> None
     await handle.cancel()
     await fetch(shared, "update grns.tasks set finished_at = now() - interval '9 days'")
     await shared.run("delete_tasks", "", 100, 3600.0, 3600.0)
-    for table in ("tasks", "labels", "tags"):
+    for table in ("tasks", "labels", "tags", "texts", "words"):
         assert await fetch(shared, f"select from grns.{table}") == []

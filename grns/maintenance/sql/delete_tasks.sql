@@ -61,6 +61,21 @@ tags as (
         ) as s
     ))
 ),
+texts as (
+    delete from grns.texts x where x.owner = any(array(select g.id from gone g)) returning x.owner, x.workspace, x.words
+),
+words as (
+    delete from grns.words w
+    where w.ctid = any(array(
+        select s.ctid
+        from texts x
+        cross join lateral (  -- the offset has it looked up for each
+            select g.ctid from grns.words g
+            where g.workspace = x.workspace and g.word = any(x.words) and g.owner = x.owner
+            offset 0
+        ) as s
+    ))
+),
 blob_refs as (
     delete from grns.blob_refs r where r.owner = any(array(select g.id from gone g))
 ),

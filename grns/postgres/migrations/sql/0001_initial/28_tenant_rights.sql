@@ -28,6 +28,8 @@ insert into grns.tenant_rights (relation, rights) values
     ('progress', 'select, insert, update'),
     ('labels', 'select, insert, update'),
     ('tags', 'select, insert, delete'),
+    ('texts', 'select'),
+    ('words', 'select'),
     ('task_lines', 'select, insert, delete'),
     ('blobs', 'select, insert, update (used_at)'),
     ('blob_refs', 'select, insert, delete'),
