@@ -224,4 +224,4 @@ def test_text_is_read_from_the_index_of_its_rarest_word(text: str, driver: str |
     (scan, *_), *_ = plans(wanted, wanted.states, "default")
     assert (scan.name == LABELLED) == (driver is not None)
     if driver is not None:
-        assert [clause.right.value for clause in scan.branches[0]] == ["default", driver]  # type: ignore[attr-defined]
+        assert [clause.right.value for clause in scan.branches[0]] == ["default", driver]
