@@ -6,20 +6,20 @@ with moved as (
 ),
 there as (
     select t.id as owner, t.workspace, i.text
-    from moved m
-    cross join unnest($3::text[], $4::text[]) as i (owner, text)
+    from unnest($3::text[], $4::text[]) as i (owner, text)
     cross join lateral (  -- it is not deleted meanwhile
         select t.id, t.workspace from grns.tasks t where t.id = i.owner for key share
     ) as t
+    where exists (select from moved)
     union all
     select i.owner, l.workspace, i.text
-    from moved m
-    cross join unnest($3::text[], $4::text[]) as i (owner, text)
+    from unnest($3::text[], $4::text[]) as i (owner, text)
     cross join lateral (
         select l.workspace from grns.mail l
         where l.seq = case when starts_with(i.owner, 'mail-') then substr(i.owner, 6)::bigint end
         for key share
     ) as l
+    where exists (select from moved)
 ),
 said as materialized (
     select t.owner, t.workspace, string_to_array(t.text collate "C", ' ') as words,
@@ -33,23 +33,21 @@ gone as (
     delete from grns.words w
     where w.ctid = any(array(
         select g.ctid
-        from changed c
-        cross join unnest(c.before) as b (word)
+        from (select c.owner, c.workspace, c.words, unnest(c.before) as word from changed c) as b
         cross join lateral (  -- the offset has it looked up for each
             select g.ctid from grns.words g
-            where g.workspace = c.workspace and g.word = b.word and g.owner = c.owner
+            where g.workspace = b.workspace and g.word = b.word and g.owner = b.owner
             offset 0
         ) as g
-        where b.word <> all(c.words)
+        where b.word <> all(b.words)
     ))
 ),
 words as (
     insert into grns.words (workspace, word, owner)
-    select c.workspace, n.word, c.owner
-    from changed c
-    cross join unnest(c.words) as n (word)
-    where n.word <> all(c.before)
-    order by c.workspace, n.word, c.owner
+    select n.workspace, n.word, n.owner
+    from (select c.owner, c.workspace, c.before, unnest(c.words) as word from changed c) as n
+    where n.word <> all(n.before)
+    order by n.workspace, n.word, n.owner
     on conflict do nothing
 ),
 emptied as (
