@@ -60,6 +60,7 @@ VIOLATIONS = {
 _ENDS = {"evt.task.completed", "evt.task.failed", "evt.task.dead", "evt.task.cancelled"}
 _REPEATED = "unexplained duplicate"
 _CLAIMED, _RELEASED = "evt.task.claimed", "evt.task.released"
+_GIVEN_BACK = ("no_slot", "postgres_unavailable", "deadline")
 _QUEUED, _WAITING = "evt.task.queued", "evt.task.waiting"
 _FAILURES = {"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"}
 _BOUND = {"doomed": 2}
@@ -454,7 +455,10 @@ class Checker:
                 if event.is_early:
                     self.report.found("early reap", detail)
                 run = self._runs.get((task_id, claimed.attempt or 0))
-                if event.reason == "no_slot" and run is None:  # claimed ahead, and given back before it began
+                # Given back by its worker before the handler began: claimed ahead, or Postgres did not answer
+                # a worker that got no CPU. Nothing runs twice, and the attempt does not count.
+                if run is None and event.kind == _RELEASED and event.reason in _GIVEN_BACK:
+                    self.report.repeated["released_before_they_began"] += 1
                     continue
                 pid = run.pid if run is not None else self._agents.get(claimed.agent or "", 0)
                 until = min(event.at, event.lease_until or event.at)

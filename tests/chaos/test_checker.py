@@ -248,12 +248,22 @@ def test_terminated_backend_explains_the_release_of_an_open_transaction(
     assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
 
 
-@pytest.mark.parametrize(("ran", "is_explained"), [("begin 1", False), ("begin 2", True)])
-def test_a_task_that_was_claimed_ahead_may_be_released_before_it_has_begun(
-    tmp_path: Path, ran: str, is_explained: bool
+@pytest.mark.parametrize(
+    ("reason", "ran", "is_explained"),
+    [
+        ("no_slot", "begin 1", False),
+        ("no_slot", "begin 2", True),
+        ("postgres_unavailable", "begin 1", False),
+        ("postgres_unavailable", "begin 2", True),
+        ("deadline", "begin 2", True),
+        ("shutdown", "begin 2", False),
+    ],
+)
+def test_a_task_may_be_released_before_it_has_begun(
+    tmp_path: Path, reason: str, ran: str, is_explained: bool
 ) -> None:
     events = _log("queued", "claimed", "released", "claimed", "completed")
-    events[2].reason = "no_slot"
+    events[2].reason = reason
     runs = _runs(*dict.fromkeys((ran, "begin 2")), "end 2")
     report = _check(
         tmp_path,
