@@ -30,7 +30,7 @@ tasks as (
 said as (
     select t.id as owner, l.title, l.tags,
         case when t.status in ('dead', 'failed') then concat_ws(' ', t.last_error ->> 'class', t.last_error ->> 'message') end as error,
-        l.description, case when octet_length(t.payload::text) <= $2::integer then t.payload::text end as payload
+        l.description, case when $2::integer is not null and octet_length(t.payload::text) <= $2 then t.payload::text end as payload
     from tasks n
     left join lateral (select l.* from grns.labels l where l.task_id = n.task_id limit 1) as l on true
     cross join lateral (select t.* from grns.tasks t where t.id = n.task_id limit 1) as t
