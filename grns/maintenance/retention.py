@@ -21,6 +21,7 @@ from grns.telemetry.signal import Emit
 
 DAY_SECONDS = 86_400.0
 _PAGE = 1000
+_SOME = 100  # messages, each with up to 500 words
 _FEW = 20  # workflows, each with up to 10,000 needs
 _STEP_SECONDS = 0.25
 _WALK_EVERY_SECONDS = 3600.0
@@ -94,6 +95,7 @@ RULES = (
         "created_at",
         lambda days: days.log_retention_days,
         "(o.acked_at is not null or o.expires_at < now())",
+        rows=_SOME,
     ),
     RetentionRule("schedule_runs", "decided_at", lambda days: days.log_retention_days),
     RetentionRule("webhook_deliveries", "created_at", lambda days: days.webhook_retention_days),

@@ -36,6 +36,7 @@ _NUMBER = re.compile(r"(>=|<=|>|<|)([0-9]{1,9})")
 _AGE = re.compile(r"(>=|<=|>|<)(.+)")
 _SIGNS = {"": operator.eq, ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _MEANING = re.compile(r"[\\*\"]")
+_LAST_RUN = re.compile(r"(.*?)([^\W_]*+)", re.DOTALL)
 _APART = re.compile(r"[ \t\r\n,]")
 
 
@@ -53,11 +54,10 @@ class Pattern:
     @property
     def words(self) -> tuple[list[str], str]:
         """The words that a text has, and the beginning of one more: `report fe*` is `(["report"], "fe")`."""
-        text = self.pieces[0]
-        found = words(text)
-        if self.is_exact or not text[-1:].isalnum():
-            return found, ""
-        return found[:-1], found[-1]
+        before, run = _LAST_RUN.fullmatch(self.pieces[0]).groups()  # type: ignore[union-attr]  # it always fits
+        if self.is_exact or not (begun := words(run)):
+            return words(before + run), ""
+        return [*words(before), *begun[:-1]], begun[-1]
 
     def fits(self, text: str) -> bool:
         """Return whether a text matches."""

@@ -13,6 +13,8 @@ from grns.model.secret import SECRET
 LONGEST_WORD = 64
 MOST_WORDS = 500
 
+_LONGEST_TEXT = 65_536
+_SHORT = 4  # a shorter number is a count or a status
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -25,36 +27,37 @@ def words(text: str) -> list[str]:
         >>> words("Fetch_page failed: HTTP 503, HTTP 504")
         ['fetch', 'page', 'failed', 'http', '503', '504']
     """
-    found = _WORD.findall(normalize("NFKC", text.casefold()))
-    return list(dict.fromkeys(word[:LONGEST_WORD] for word in found))
+    alike = normalize("NFKC", normalize("NFKC", text[:_LONGEST_TEXT]).casefold())
+    return list(dict.fromkeys(found[0][:LONGEST_WORD] for found in _WORD.finditer(alike)))
 
 
-def words_of(documents: Iterable[Any]) -> list[str]:
-    """Return the words of the strings and integers in JSON documents, sorted, the first 500 of them.
+def words_of(documents: Iterable[Any], most: int = MOST_WORDS) -> list[str]:
+    """Return the words of the strings and integers in JSON documents, sorted: the first `most` of them.
 
     Names of members do not count, nor do secrets and references to blobs.
     """
     found: dict[str, None] = {}
     for text in _texts(documents):
         found |= dict.fromkeys(words(text))
-        if len(found) >= MOST_WORDS:
+        if len(found) >= most:
             break
-    return sorted(list(found)[:MOST_WORDS])
+    return sorted(list(found)[:most])
 
 
 def rarest(found: Iterable[str]) -> str:
-    """Return the word that is probably the rarest: a name or number with digits, or else the longest."""
-    return max(found, key=lambda word: (not word.isalpha(), len(word)))
+    """Return the word that is probably the rarest: a long one with digits is an id, or else the longest."""
+    return max(found, key=lambda word: (len(word) > _SHORT and not word.isalpha(), len(word)))
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, int) and not isinstance(value, bool):
-        yield str(value)
-    elif isinstance(value, dict):
-        if SECRET not in value and BLOB not in value:
-            yield from _texts(value.values())
-    elif isinstance(value, Iterable):
-        for element in value:
-            yield from _texts(element)
+def _texts(documents: Iterable[Any]) -> Iterator[str]:
+    left = list(documents)[::-1]
+    while left:  # not by recursion: a document may be deep
+        match left.pop():
+            case str(text):
+                yield text
+            case int(number) if not isinstance(number, bool):
+                yield str(number)
+            case dict(members) if SECRET not in members and BLOB not in members:
+                left += reversed(members.values())
+            case list(elements):
+                left += reversed(elements)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, cast
 
@@ -87,7 +87,7 @@ def _alike(term: Term, of: Columns) -> list[Condition]:
         needed = [needs.c.needs == pattern.pieces[0] for pattern in term.patterns]
         return [exists().where(or_(*needed), needs.c.task_id == of.id).correlate(of.id.table)]
     if term.name == "text":
-        return [_says(pattern, of) for pattern in term.patterns]
+        return [_says(term.patterns, of)]
     if term.name in _BESIDE:
         text = _BESIDE[term.name]
         found = select(text).where(
@@ -100,16 +100,19 @@ def _alike(term: Term, of: Columns) -> list[Condition]:
     return [_fits(pattern, text) for pattern in term.patterns for text in _texts(term, of)]
 
 
-def _says(pattern: Pattern, of: Columns) -> Condition:
-    """Return the condition that the index has these words of a task."""
-    whole, beginning = pattern.words
-    found = select(texts.c.owner).where(texts.c.owner == of.id, _workspace(texts.c.words, of))
-    if whole:
-        found = found.where(texts.c.words.op("@>")(literal(whole, ARRAY(Text))))
-    if beginning:  # a word has no blank
-        joined = func.concat(" ", func.array_to_string(texts.c.words, " "), type_=Text)
-        found = found.where(joined.like(f"% {beginning}%"))
+def _says(patterns: Iterable[Pattern], of: Columns) -> Condition:
+    """Return the condition that the index has the words of a pattern for a task."""
+    either = [_has_words(*pattern.words) for pattern in patterns]
+    found = select(texts.c.owner).where(texts.c.owner == of.id, _workspace(texts.c.words, of), or_(*either))
     return found.offset(0).correlate(of.id.table).exists()
+
+
+def _has_words(whole: list[str], beginning: str) -> Condition:
+    has_whole = texts.c.words.op("@>")(literal(whole, ARRAY(Text)))
+    if not beginning:
+        return has_whole
+    joined = func.concat(" ", func.array_to_string(texts.c.words, " "), type_=Text)  # a word has no blank
+    return and_(has_whole, joined.like(f"% {beginning}%"))
 
 
 def _workspace(text: Any, of: Columns) -> Condition:

@@ -34,6 +34,7 @@ MEMBERS, LABELLED = "members", "labelled"
 
 _DUE_STATES = {TaskStatus.WAITING, TaskStatus.RETRY_WAIT}
 AFTER_ALL = "~"  # no id has it
+_AFTER_TASKS = "gr."  # ids of tasks begin with `gr-`; a word is also of messages
 # With more pools or fingerprints than these, the index is not searched once for each.
 _MOST_AGENTS = 4
 _MOST_ISSUES = 4
@@ -175,7 +176,7 @@ def _labelled(task_filter: Filter, workspace: str) -> IndexScan | None:
         (owners_of_words.c.word, owners_of_words.c.owner, _rarest_words(task_filter)),
     ):
         if values is not None and len(values) == 1:
-            found = (text.table.c.workspace == workspace, text == values[0])
+            found = (text.table.c.workspace == workspace, text == values[0], of < _AFTER_TASKS)
             return IndexScan(LABELLED, (tasks.c.id,), (found,), is_descending=True, through=of)
     return None
 

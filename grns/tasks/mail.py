@@ -29,6 +29,7 @@ from grns.telemetry import current
 _WEEK = 7 * 86_400.0
 _LOOK_SECONDS, _HINTED_LOOK_SECONDS = 1.0, 5.0
 _PAYLOAD_BYTES = 4096
+MOST_LOOKED_AT = 1_500  # messages that a search looks at for one page
 _LARGE_PAYLOAD = Limits(document_bytes=256 * 1024)
 
 
@@ -205,7 +206,7 @@ class Mailbox:
             is_open: those that are not acknowledged.
             text: those that have all of these words in their type or payload, about a second after they
                 were sent. The last word may end in `*`; one has to be whole. Of a message to many agents,
-                the first 100 are found.
+                ten are found. A page may be partial: go on with its cursor.
             limit: 1 to 1,000.
             after: `next_cursor` of the page before.
 
@@ -218,9 +219,12 @@ class Mailbox:
         asked = (self._workspace, about, to, last, limit + 1, is_open)
         if text is None:
             rows = await self._database.run("list_mail", *asked)
-        else:
-            rows = await self._database.run("find_mail", *asked, *_words(text))
-        return page_of([_read(row) for row in rows], limit, lambda mail: cursor(str(mail.seq)))
+            return page_of([_read(row) for row in rows], limit, _cursor)
+        rows = await self._database.run("find_mail", *asked, *_words(text), MOST_LOOKED_AT)
+        page = page_of([_read(row) for row in rows if row["seq"] is not None], limit, _cursor)
+        if page.next_cursor is None and rows[0]["looked_at"] == MOST_LOOKED_AT:
+            return Page(page.rows, cursor(str(rows[0]["last_seq"])), is_partial=len(page.rows) < limit)
+        return page
 
     async def look(self, agent: str, limit: int) -> Sequence[Mail]:
         """Return what `poll` does, without waiting."""
@@ -257,6 +261,10 @@ async def look_until(
 
 def _read(row: Row) -> Mail:
     return build(Mail, {**row, "payload": loads_stored(row["payload"])})
+
+
+def _cursor(mail: Mail) -> str:
+    return cursor(str(mail.seq))
 
 
 def _words(text: str) -> tuple[str, list[str], str]:

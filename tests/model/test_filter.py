@@ -261,3 +261,27 @@ def test_the_filters_of_the_documentation_are_filters() -> None:
     assert len(found) > 3
     for text in found:
         assert str(parse(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "beginning"),
+    [
+        ("text:report", ["report"], ""),
+        ('text:"A report"', ["a", "report"], ""),
+        ('text:"a repo*"', ["a"], "repo"),
+        ('text:"feb report feb*"', ["feb", "report"], "feb"),
+        ('text:"report *"', ["report"], ""),
+        ("text:fetch_pa*", ["fetch"], "pa"),
+        ("text:*", [], ""),
+    ],
+)
+def test_words_of_a_text_are_whole_but_for_the_last(text: str, whole: list[str], beginning: str) -> None:
+    (term,) = parse(text).terms
+    assert [pattern.words for pattern in term.patterns] == [(whole, beginning)]
+
+
+@pytest.mark.parametrize("text", ["text:--", 'text:""', "text:a*b", "text:*a"])
+def test_text_without_words_is_refused(text: str) -> None:
+    refusal = refusal_of(text)
+    assert refusal is not None
+    assert "text is words" in str(refusal)

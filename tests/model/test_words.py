@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grns.model.words import LONGEST_WORD, MOST_WORDS, words, words_of
+from grns.model.words import LONGEST_WORD, MOST_WORDS, rarest, words, words_of
 
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
@@ -27,6 +28,7 @@ documents = st.recursive(
         ("Größe STRASSE Straße ﬁn", ["grösse", "strasse", "fin"]),
         ("Ünïcode ünïcode Ünïcode", ["ünïcode"]),
         ("x" * 100, ["x" * LONGEST_WORD]),
+        ("𝐑𝐞𝐩𝐨𝐫𝐭 ℡", ["report", "tel"]),
     ],
 )
 def test_words_of_a_text(text: str, found: list[str]) -> None:
@@ -49,12 +51,27 @@ def test_words_of_a_long_document_are_the_first_ones() -> None:
     )
 
 
+def test_words_of_a_deep_document_are_read() -> None:
+    deep: Any = "word"
+    for _ in range(5000):
+        deep = [deep]
+    assert words_of([deep]) == ["word"]
+
+
+@pytest.mark.parametrize(
+    ("found", "first"),
+    [(["a", "report"], "report"), (["503", "zanzibar"], "zanzibar"), (["report", "n0047f"], "n0047f")],
+)
+def test_rarest_word_is_an_id_or_the_longest(found: list[str], first: str) -> None:
+    assert rarest(found) == first
+
+
 @given(st.text())
 def test_words_are_their_own_words(text: str) -> None:
     """Else a word that a list shows would not be found."""
     found = words(text)
     assert all(word and " " not in word for word in found)
-    assert words(" ".join(found)) == list(dict.fromkeys(one for word in found for one in words(word)))
+    assert words(" ".join(found)) == found
 
 
 @given(documents)

@@ -8,14 +8,14 @@ import pytest
 
 from grns.access.isolation import as_tenant
 from grns.client.client import Client
-from grns.errors import InvalidInputError
+from grns.errors import InvalidInputError, OutcomeUnknownError
 from grns.model.filter import parse
 from grns.model.outcome import Verb
 from grns.model.submission import edit
 from grns.postgres.database import Database, Session
 from grns.stats.text_indexer import TextIndexer
 from grns.tasks import edit as store
-from grns.tasks import search
+from grns.tasks import mail, search
 from grns.tasks.index_scan import LABELLED, plans
 from tests.support.harness import submit
 from tests.support.store import claim, fetch, finish, place, redrive
@@ -97,6 +97,75 @@ async def test_text_of_an_error_goes_with_a_redrive(shared: Database) -> None:
     await finish(shared, await claim(shared, dead.id), Verb.SUCCEED)
     await index(shared)
     assert await found(shared, "text:thing") == []
+
+
+async def test_text_of_a_patched_payload_replaces_the_old_one(client: Client, shared: Database) -> None:
+    handle = await client.submit("noop", {"name": "Ada"}, pool="worker")
+    await handle.cancel()
+    await index(shared, has_payloads=True)
+    assert await found(shared, "text:ada") == [handle.id]
+    await fetch(
+        shared, 'update grns.tasks set payload = \'{"name": "Bob"}\''
+    )
+    await redrive(shared, handle.id)
+    await index(shared, has_payloads=True)
+    assert await found(shared, "text:ada") == []
+    assert await found(shared, "text:bob") == [handle.id]
+
+
+async def test_text_that_takes_too_long_is_indexed_in_smaller_batches(
+    client: Client, shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [(await client.submit("noop", {}, pool="worker", title=f"Report {n}")).id for n in range(5)]
+    refused = await client.submit("noop", {}, pool="worker", title="Refused")
+    await fetch(shared, "update grns.count_cursor set low = (select max(e.seq) from grns.events e)")
+    run, sizes, failures = shared.run, list[int](), list[object]()
+
+    async def narrow(name: str, *arguments: Any) -> Any:
+        if name == "write_texts" and (len(arguments[2]) > 2 or refused.id in arguments[2]):
+            raise OutcomeUnknownError("no answer")
+        sizes.append(len(arguments[2]) if name == "write_texts" else 0)
+        return await run(name, *arguments)
+
+    monkeypatch.setattr(shared, "run", narrow)
+    texts = TextIndexer(database=shared, emit=failures.append)
+    while await texts.step():
+        pass
+    assert max(sizes) <= 2
+    assert await found(shared, "text:report") == sorted(made, reverse=True)
+    assert len(failures) == 1
+    assert await found(shared, "text:refused") == []
+
+
+async def test_text_of_a_message_that_is_too_deep_is_passed_over(client: Client, shared: Database) -> None:
+    await client.agents.put("coder", pool="code")
+    deep = '{"a": ' + "[" * 1800 + "]" * 1800 + "}"
+    await fetch(shared, "select grns.send_mail('hello', $1::text::jsonb, to_agent => 'coder')", deep)
+    await client.mail.send("hello", {"text": "later"}, to="coder")
+    await index(shared)
+    assert len((await client.mail.list(text="later")).rows) == 1
+
+
+async def test_text_of_mail_is_searched_in_parts(
+    client: Client, shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mail, "MOST_LOOKED_AT", 4)
+    for name in ("coder", "tester"):
+        await client.agents.put(name, pool="code")
+    for number in range(10):
+        await client.mail.send("hello", {"number": number}, to="tester" if number in (1, 9) else "coder")
+    task = await client.submit("noop", {}, pool="worker", title="Hello")
+    await index(shared)
+    pages, cursor = list[list[int]](), None
+    while True:
+        page = await client.mail.list(text="hello", to="tester", after=cursor)
+        pages.append([one.payload["number"] for one in page.rows])
+        cursor = page.next_cursor
+        assert page.is_partial == (cursor is not None)
+        if cursor is None:
+            break
+    assert pages == [[1], [], [9]]
+    assert await found(shared, "text:hello") == [task.id]
 
 
 async def test_text_goes_with_its_task(client: Client, shared: Database) -> None:
@@ -212,7 +281,8 @@ async def test_text_of_mail_goes_with_it(client: Client, shared: Database) -> No
     [
         ("text:report", "report"),
         ('text:"a report of"', "report"),
-        ('text:"payment 17"', "17"),
+        ('text:"payment 17"', "payment"),
+        ('text:"payment 4711a"', "4711a"),
         ('text:"report fo*"', "report"),
         ("text:repo*", None),
         ("text:one,two", None),
@@ -224,4 +294,4 @@ def test_text_is_read_from_the_index_of_its_rarest_word(text: str, driver: str |
     (scan, *_), *_ = plans(wanted, wanted.states, "default")
     assert (scan.name == LABELLED) == (driver is not None)
     if driver is not None:
-        assert [clause.right.value for clause in scan.branches[0]] == ["default", driver]
+        assert [clause.right.value for clause in scan.branches[0]] == ["default", driver, "gr."]

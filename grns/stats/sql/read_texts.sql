@@ -1,6 +1,6 @@
 -- Reads what is said in what the next numbers of the log tell of, as it is now: by tasks that have labels, that have failed or that are
 -- run again, by each new task where payloads are indexed, and in messages. One row without an owner, where there is nothing.
--- Of a message to many, the first hundred are read.
+-- Of a message to many, the first ten are read.
 -- $1 numbers of the log at most, $2 bytes of a task's payload at most; null: payloads are not indexed
 with bounds as (
     select c.low, least(c.low + $1::integer, k.settled) as high, k.settled > c.low + $1::integer as has_more
@@ -14,7 +14,7 @@ named as materialized (
     from bounds b
     cross join lateral (  -- with its limit no planner can turn this into a scan of the whole log
         select e.workspace, e.task_id,
-            (e.kind in ('evt.task.changed', 'evt.task.dead', 'evt.task.failed') or e.was in ('d', 'f')) is true as is_changed,
+            (e.kind in ('evt.task.changed', 'evt.task.dead', 'evt.task.failed') or e.was in ('d', 'f', 'c')) is true as is_changed,
             e.was is null and e.kind in ('evt.task.queued', 'evt.task.waiting') as is_new,
             case when e.kind = 'evt.message.sent' then (e.payload ->> 'message_id')::uuid end as message_id
         from grns.events e
@@ -39,7 +39,7 @@ said as (
     select grns.mail_owner(m.seq), m.type, null, null, null, m.payload::text
     from named n
     cross join lateral (
-        select m.* from grns.mail m where m.workspace = n.workspace and m.id = n.message_id order by m.to_agent limit 100
+        select m.* from grns.mail m where m.workspace = n.workspace and m.id = n.message_id order by m.to_agent limit 10
     ) as m
 )
 select b.low, b.high, b.has_more, s.*
