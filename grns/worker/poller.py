@@ -63,6 +63,7 @@ class Poller:
         # True where Postgres had as many tasks as there were slots: there may be more.
         self.is_hungry = False
         self._is_behind = False
+        self._has_old = False
         self._has_routed = False
         self._due_at = 0.0
 
@@ -128,10 +129,17 @@ class Poller:
     async def _tick_while_busy(self, silence: float) -> float:
         self.is_hungry = False
         self._pause = self._after_seconds / 8
-        if time.monotonic() - self._busy_asked_at > self._longest_pause_seconds:
+        is_due, free = time.monotonic() - self._busy_asked_at > self._longest_pause_seconds, self._slots.free
+        if is_due or (self._has_old and free > 0):
             self._busy_asked_at = time.monotonic()
-            # A worker that never has a free slot must not pass over what no command tells it of.
-            await self._claim(_FEW, older_than_seconds=self._busy_age_seconds, is_urgent=not self._is_bounded)
+            # A worker that never has a free slot must not pass over what no command tells it of. One that has
+            # some goes on: the commands of many may be lost, while new ones are delivered.
+            most = max(_FEW, free) if is_due else free
+            is_urgent = is_due and not self._is_bounded
+            found = await self._claim(most, older_than_seconds=self._busy_age_seconds, is_urgent=is_urgent)
+            self._has_old = free > 0 and found >= min(most, _MOST_AT_ONCE)
+        if self._has_old:
+            return 0.0 if self._slots.free > 0 else self._after_seconds / 8
         return min(self._after_seconds - silence, self._longest_pause_seconds)
 
     async def _claim(self, most: int, *, older_than_seconds: float | None, is_urgent: bool = False) -> int:

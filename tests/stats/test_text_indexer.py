@@ -104,9 +104,7 @@ async def test_text_of_a_patched_payload_replaces_the_old_one(client: Client, sh
     await handle.cancel()
     await index(shared, has_payloads=True)
     assert await found(shared, "text:ada") == [handle.id]
-    await fetch(
-        shared, 'update grns.tasks set payload = \'{"name": "Bob"}\''
-    )
+    await fetch(shared, 'update grns.tasks set payload = \'{"name": "Bob"}\'')
     await redrive(shared, handle.id)
     await index(shared, has_payloads=True)
     assert await found(shared, "text:ada") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import AsyncIterator
@@ -77,6 +78,23 @@ async def test_who_has_to_catch_up_asks_until_there_is_nothing_more(busy: Busy) 
     assert [await busy.tick() for _ in range(3)] == [SLOTS, SLOTS, 1]
     await busy.queue(1)
     assert await busy.tick() == 0, "it has caught up"
+
+
+async def test_who_is_delivered_to_takes_all_that_has_waited_for_long(busy: Busy) -> None:
+    """The commands of many may be lost, while new ones come."""
+    await busy.queue(3 * SLOTS + 5)
+    busy.floor._busy_age_seconds, busy.floor._busy_asked_at = 5.0, -math.inf
+    assert [await busy.tick() for _ in range(5)] == [5, SLOTS, SLOTS, SLOTS, 0]
+    await busy.queue(1)
+    assert await busy.tick() == 0, "it asks rarely again"
+
+
+async def test_who_has_no_slot_takes_few_of_what_has_waited_for_long(busy: Busy) -> None:
+    await busy.queue(20)
+    busy.floor._busy_age_seconds, busy.floor._busy_asked_at = 5.0, -math.inf
+    for _ in range(SLOTS):
+        busy.slots.take()
+    assert [await busy.tick() for _ in range(3)] == [5, 0, 0]
 
 
 async def test_who_has_no_slot_to_catch_up_with_does_so_later(busy: Busy) -> None:
