@@ -60,6 +60,8 @@ VIOLATIONS = {
 _ENDS = {"evt.task.completed", "evt.task.failed", "evt.task.dead", "evt.task.cancelled"}
 _REPEATED = "unexplained duplicate"
 _CLAIMED, _RELEASED = "evt.task.claimed", "evt.task.released"
+# A worker over HTTP counts its lease from when it asked: a claim that has waited for Postgres is given back.
+_ASKED_SECONDS = 6.0
 _GIVEN_BACK = ("no_slot", "postgres_unavailable", "deadline")
 _QUEUED, _WAITING = "evt.task.queued", "evt.task.waiting"
 _FAILURES = {"evt.task.retry_scheduled", "evt.task.failed", "evt.task.dead"}
@@ -379,11 +381,15 @@ class Checker:
         cut = 0
         for before, event in pairwise(life):
             if before.kind == _CLAIMED and event.kind == "evt.task.lease_expired":
-                pid = self._agents.get(before.agent or "", 0)
+                pid = self._pid_of(before.agent)
                 cut += self._harms.was_ordered(pid, before.at, event.at) and not self._is_spared(
                     task_id, event
                 )
         return cut
+
+    def _pid_of(self, agent: str | None) -> int:
+        """Return the process of a worker; of one over HTTP also after the janitor has deleted its row."""
+        return self._agents.get(agent or "", OVER_HTTP if _is_http(agent) else 0)
 
     def _is_spared(self, task_id: str, event: Event) -> bool:
         """Say whether it ends an attempt that does not count: it waits, or has recorded a step."""
@@ -460,12 +466,15 @@ class Checker:
                 if run is None and event.kind == _RELEASED and event.reason in _GIVEN_BACK:
                     self.report.repeated["released_before_they_began"] += 1
                     continue
-                pid = run.pid if run is not None else self._agents.get(claimed.agent or "", 0)
+                pid = run.pid if run is not None else self._pid_of(claimed.agent)
                 until = min(event.at, event.lease_until or event.at)
                 explains = self._harms.explain_loss
                 if event.reason == "postgres_unavailable":  # a statement of its transaction was cut off
                     explains = self._harms.explain_failure
-                if not explains(task_id, pid, claimed.at, until):
+                asked = [claimed.at]
+                if event.reason == "deadline" and _is_http(claimed.agent):
+                    asked.append(claimed.at - _ASKED_SECONDS)
+                if not any(explains(task_id, pid, at, until) for at in asked):
                     self.report.found("unexplained duplicate", detail)
 
     def _check_runs(self) -> None:
@@ -536,6 +545,10 @@ def _lives(events: list[Event]) -> list[list[Event]]:
             lives.append([])
         lives[-1].append(event)
     return lives
+
+
+def _is_http(agent: str | None) -> bool:
+    return (agent or "").startswith("http-")
 
 
 def _bound(row: Mapping[str, Any]) -> int:

@@ -278,6 +278,28 @@ def test_a_task_may_be_released_before_it_has_begun(
     assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
 
 
+@pytest.mark.parametrize(
+    ("agent", "reason", "is_explained"),
+    [("http-a-1", "deadline", True), ("http-a-1", "shutdown", False), ("worker-1", "deadline", False)],
+)
+def test_a_claim_over_http_that_has_waited_for_postgres_may_be_given_back(
+    tmp_path: Path, agent: str, reason: str, is_explained: bool
+) -> None:
+    """Its worker counts from when it asked, which nothing else tells: its row has been deleted."""
+    events = _log("queued", "claimed", "released", "claimed", "completed")
+    for event in events:
+        event.agent = agent
+    events[2].reason = reason
+    runs = [{**note, "agent": agent} for note in _runs("begin 1", "begin 2", "end 2")]
+    fault = "Postgres: away for more than a lease"
+    hit = {"what": "hit", "fault": fault, "whom": "everybody", "from": _AT - 12.0, "until": _AT - 3.0}
+    report = _check(
+        tmp_path, runs=runs, stage=[hit], events=events, attempt=2, result_attempt=2, version=5,
+        uncounted_attempts=1,
+    )  # fmt: skip
+    assert _found(report) == (set() if is_explained else {"unexplained duplicate"})
+
+
 @pytest.mark.parametrize(("locked", "is_explained"), [("gr-1", True), ("gr-2", False)])
 def test_a_stranger_harms_the_tasks_that_it_locks(tmp_path: Path, locked: str, is_explained: bool) -> None:
     fault = "Postgres: a stranger's transaction"
