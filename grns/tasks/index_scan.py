@@ -169,11 +169,11 @@ def _of_workflows(workflows: Sequence[str]) -> IndexScan:
 
 
 def _labelled(task_filter: Filter, workspace: str) -> IndexScan | None:
-    """Return the scan of the tasks that have one tag, one creator, or one word, latest first."""
+    """Return the scan of the tasks that have one tag, one word, or one creator, latest first."""
     for text, of, values in (
         (tags.c.tag, tags.c.task_id, task_filter.texts("tag")),
-        (labels.c.created_by, labels.c.task_id, task_filter.texts("creator")),
         (owners_of_words.c.word, owners_of_words.c.owner, _rarest_words(task_filter)),
+        (labels.c.created_by, labels.c.task_id, task_filter.texts("creator")),
     ):
         if values is not None and len(values) == 1:
             found = (text.table.c.workspace == workspace, text == values[0], of < _AFTER_TASKS)
