@@ -27,7 +27,7 @@ class TextIndexer(PeriodicService):
     """Reads the log up to its high-water mark, and indexes the tasks and messages that it names, as they are.
 
     What it reads again does no harm. Of several indexers, one moves the cursor, and what the others have read
-    is not written. A batch that takes too long is halved; one row that cannot be indexed is stepped over.
+    is not written. A batch that takes too long is halved; one row that Postgres refuses is stepped over.
     """
 
     database: Database
@@ -46,12 +46,12 @@ class TextIndexer(PeriodicService):
 
     async def step(self) -> bool:
         """Index what one batch of rows tells of; True if there are more."""
-        rows_at_most = self._batch_size.rows
         try:
-            has_more = await self._index(rows_at_most)
+            has_more = await self._index(self._batch_size.rows)
         except (InvalidInputError, ContendedError, OutcomeUnknownError) as error:
-            if self._batch_size.shorten():
-                return True
+            # A row that Postgres refuses, it always refuses; any other fault passes, and is tried again.
+            if self._batch_size.shorten() or not isinstance(error, InvalidInputError):
+                raise
             self.emit(TickFailed(self.name, f"a row of the log is not indexed: {error}"))
             return await self._index(1, is_empty=True)
         self._batch_size.lengthen()

@@ -204,7 +204,7 @@ class Mailbox:
             about: those of one conversation.
             to: those to one agent.
             is_open: those that are not acknowledged.
-            text: those that have all of these words in their type or payload, about a second after they
+            text: those that have all of these words in their type or payload, about two seconds after they
                 were sent. The last word may end in `*`; one has to be whole. Of a message to many agents,
                 ten are found. A page may be partial: go on with its cursor.
             limit: 1 to 1,000.

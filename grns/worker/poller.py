@@ -132,8 +132,8 @@ class Poller:
         is_due, free = time.monotonic() - self._busy_asked_at > self._longest_pause_seconds, self._slots.free
         if is_due or (self._has_old and free > 0):
             self._busy_asked_at = time.monotonic()
-            # A worker that never has a free slot must not pass over what no command tells it of. One that has
-            # some goes on: the commands of many may be lost, while new ones are delivered.
+            # A worker that never has a free slot must not pass over what no command tells it of. A worker
+            # that has some asks again: many commands may be lost while others are delivered.
             most = max(_FEW, free) if is_due else free
             is_urgent = is_due and not self._is_bounded
             found = await self._claim(most, older_than_seconds=self._busy_age_seconds, is_urgent=is_urgent)
