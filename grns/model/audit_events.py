@@ -88,6 +88,16 @@ class TaskDiscarded(AuditPayload):
     reason: Reason | None = None
 
 
+class TaskRestored(AuditPayload):
+    """A task that retention had deleted was restored from an archive, as it was."""
+
+    task_id: TaskId
+    status: Literal["succeeded", "failed", "dead", "cancelled"]
+    archive: str
+    kept_until: Instant
+    reason: Reason | None = None
+
+
 class PoolPaused(AuditPayload):
     """A pool, or one of its task types, was paused."""
 
@@ -303,6 +313,7 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.task.signaled": TaskSignaled,
     "evt.message.sent": MessageSent,
     "evt.task.discarded": TaskDiscarded,
+    "evt.task.restored": TaskRestored,
     "evt.pool.paused": PoolPaused,
     "evt.pool.resumed": PoolResumed,
     "evt.pool.quota_changed": PoolQuotaChanged,

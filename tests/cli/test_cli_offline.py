@@ -296,7 +296,7 @@ def commands_below(group: Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
 
 
 def test_root_has_few_names() -> None:
-    assert len(root.list_commands(click.Context(root))) <= 23
+    assert len(root.list_commands(click.Context(root))) <= 24
 
 
 def test_each_command_has_two_examples_that_can_be_typed(unconfigured: Call, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.support.harness import ROOT
 RUN_BY = {
     "agents.md": "tests/site/test_api.py",
     "api.md": "tests/site/test_api.py",
+    "archive.md": "tests/site/test_archive.py",
     "connect.md": "tests/foreign/test_agents.py",
     "dashboard.md": "tests/browser",
     "events.md": "tests/process/test_readme.py",

@@ -181,6 +181,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "evt.task.signaled": ACTOR
     | {"task_id": "t1", "name": "approved", "signal_id": "7dc6e5af-0776-4f37-8f16-5767f5f9471f"},
     "evt.task.discarded": ACTOR | {"task_id": "t1", "status": "dead", "fingerprint": "0f0f"},
+    "evt.task.restored": ACTOR
+    | {
+        "task_id": "t1",
+        "status": "succeeded",
+        "archive": "tasks/2026-02-06/gr-1~gr-9~0f0f0f0f",
+        "kept_until": "2026-03-08T21:00:00Z",
+    },
     "evt.pool.paused": ACTOR | {"agent_type": "crawler", "until": "2026-02-06T21:00:00Z"},
     "evt.pool.quota_changed": ACTOR | {"agent_type": "crawler", "max_queued": 1000},
     "evt.pool.resumed": ACTOR | {"agent_type": "crawler", "task_type": "fetch_page"},

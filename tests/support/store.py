@@ -133,7 +133,8 @@ _CLEANER = "test cleaner"
 _TABLES = (
     "pauses", "pool_quotas", "tasks", "events", "dead_letters", "processed_messages", "workers", "agents",
     "earlier_lives", "mail", "task_types", "failovers", "replays",
-    "task_counts", "deleted_tasks", "task_minutes", "issues", "operations", "operation_tasks", "webhooks",
+    "task_counts", "deleted_tasks", "kept_tasks", "task_minutes", "issues", "operations", "operation_tasks",
+    "webhooks",
     "webhook_secrets", "webhook_deliveries", "api_keys", "ended_sessions", "saved_filters", "needs", "waits",
     "workflows", "follow_later", "task_pauses", "schedules", "schedule_runs", "limits",
     "limited_pools", "limit_keys", "limit_tokens", "unique_keys", "steps", "signals", "signal_waits",

@@ -209,6 +209,10 @@ def _discarded(row: Row) -> str:
     return f"discarded{_by(row)}{because(row['payload'].get('reason'))}"
 
 
+def _restored(row: Row) -> str:
+    return f"restored from an archive{_by(row)}{because(row['payload'].get('reason'))}"
+
+
 def _dead_letter(_row: Row) -> str:
     return "dead letter"
 
@@ -239,6 +243,7 @@ _SENTENCES: dict[str, Callable[[Row], str]] = {
     "evt.question.linked": _question,
     "evt.question.expired": _question,
     "evt.task.discarded": _discarded,
+    "evt.task.restored": _restored,
     "dlq.task.dead": _dead_letter,
     "dlq.task.failed": _dead_letter,
 }

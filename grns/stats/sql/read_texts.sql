@@ -14,7 +14,7 @@ named as materialized (
     from bounds b
     cross join lateral (  -- with its limit no planner can turn this into a scan of the whole log
         select e.workspace, e.task_id,
-            (e.kind in ('evt.task.changed', 'evt.task.dead', 'evt.task.failed') or e.was in ('d', 'f', 'c')) is true as is_changed,
+            (e.kind in ('evt.task.changed', 'evt.task.dead', 'evt.task.failed', 'evt.task.restored') or e.was in ('d', 'f', 'c')) is true as is_changed,
             e.was is null and e.kind in ('evt.task.queued', 'evt.task.waiting') as is_new,
             case when e.kind = 'evt.message.sent' then (e.payload ->> 'message_id')::uuid end as message_id
         from grns.events e

@@ -14,6 +14,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('task_types', 'select'),
     ('task_counts', 'select'),
     ('deleted_tasks', null),
+    ('kept_tasks', null),
     ('task_minutes', 'select'),
     ('issues', 'select, update'),
     ('issue_hours', 'select'),

@@ -1,0 +1,1 @@
+"""What retention deletes, written out before, and read again: files of JSON lines with a manifest each."""

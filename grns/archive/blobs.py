@@ -1,0 +1,50 @@
+"""Archived blobs: a file of the bytes for each, by workspace and sha256."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from grns.archive.archive import in_thread
+from grns.archive.place import ArchivePlace
+from grns.errors import ConflictError, NotFoundError
+from grns.postgres.database import Database
+from grns.tasks.blobs import Blobs
+
+
+def _names(workspace: str, digest: str) -> tuple[str, str]:
+    return f"blobs/{workspace}/{digest}", f"blobs/{workspace}/{digest}.type"
+
+
+def write_blob(
+    place: ArchivePlace, workspace: str, digest: str, content: bytes, media_type: str | None
+) -> None:
+    """Write a blob to the archive; writing it again does no harm. It blocks."""
+    name, type_name = _names(workspace, digest)
+    place.write(type_name, json.dumps(media_type).encode())
+    place.write(name, content)
+
+
+async def restore_blobs(
+    database: Database, place: ArchivePlace, workspace: str, digests: list[str]
+) -> set[str]:
+    """Put blobs that are not there any more back, and return those that the archive has not either.
+
+    Raises:
+        ConflictError: a file does not have the sha256 that its name says.
+    """
+    missing = set()
+    blobs = Blobs(database, workspace)
+    for row in await database.run("find_missing_blobs", workspace, digests):
+        digest = row["sha256"]
+        name, type_name = _names(workspace, digest)
+        try:
+            content = await in_thread(place.read, name)
+            media_type = json.loads(await in_thread(place.read, type_name))
+        except NotFoundError:
+            missing.add(digest)
+            continue
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ConflictError(f"{name} is damaged: that is not its sha256")
+        await blobs.put(content, media_type=media_type)
+    return missing

@@ -1,0 +1,179 @@
+"""`grns archive …`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from grns.archive.place import ArchivePlace, open_place
+from grns.archive.reader import ArchivedTask, ArchiveReader
+from grns.archive.restore import RestoreAnswer, restore_tasks
+from grns.cli import failure, option
+from grns.cli.group import Group
+from grns.cli.output import Column, Output, output_option
+from grns.cli.progress import progress
+from grns.cli.session import CliSession, with_session
+from grns.errors import SettingsError
+from grns.model.secret import mask_text
+from grns.model.text import counted, sized
+from grns.runtime.signals import end_on_signals
+
+_TASK_PREFIX = "gr-"
+_ARCHIVES = (
+    Column("NAME", "name"),
+    Column("ROWS", "rows"),
+    Column("SIZE", lambda one: sized(one.size), spare=2),
+    Column("FROM", "first_at", is_age=True),
+    Column("TO", "last_at", is_age=True),
+    Column("WRITTEN", "written_at", is_age=True, spare=1),
+)
+_ANSWERS = (Column("TASK", "task_id"), Column("OUTCOME", "outcome"))
+_MEANINGS = {
+    "exists": "already there",
+    "key_taken": "another task has the idempotency key now",
+    "blob_missing": "neither Postgres nor the archive has a blob that the task refers to",
+}
+
+
+@click.group(cls=Group)
+def archive() -> None:
+    """List, show and restore what retention has deleted.
+
+    Retention writes it there before it deletes it if GRNS_ARCHIVE names a directory or a bucket.
+    """
+
+
+def _place(session: CliSession) -> ArchivePlace:
+    said = session.app.settings.archive
+    if not said:
+        raise SettingsError(
+            "nothing is archived: set GRNS_ARCHIVE, for the janitor and here, to a directory or s3://bucket/prefix"
+        )
+    return open_place(said)
+
+
+def _reader(session: CliSession) -> ArchiveReader:
+    return ArchiveReader(_place(session), session.workspace)
+
+
+@archive.command("list", examples=["grns archive list", "grns archive list --kind events -o json"])
+@click.option(
+    "--kind", metavar="KIND", help="Only archives of tasks, events, mail, workflows or dead_letters."
+)
+@option.page_options(option.CURSOR)
+@output_option
+@with_session("none")
+async def list_(session: CliSession, out: Output, kind: str | None, *, limit: int, after: str | None) -> None:
+    """List the archives with rows of the workspace, those of the latest day first.
+
+    ROWS are of all workspaces. FROM and TO are when the first and the last row ended or happened.
+    """
+    page = await _reader(session).list(kind=kind, limit=limit, after=after)
+    out.page(page, _ARCHIVES, nothing="no archives", now=datetime.now(UTC))
+
+
+@archive.command(
+    examples=[
+        "grns archive show TASK_ID",
+        "grns archive show TASK_ID --events",
+        "grns archive show ARCHIVE > rows.jsonl",
+    ]
+)
+@click.argument("what", metavar="TASK_ID|ARCHIVE")
+@click.option("--events", "has_events", is_flag=True, help="The archived events of the task instead.")
+@with_session("none", missing="grns archive list")
+async def show(session: CliSession, what: str, has_events: bool) -> None:
+    """Print an archived task, or all rows of an archive, as JSON lines.
+
+    A task has its row in the table "tasks", and its rows in the other tables: steps, lines of its log,
+    labels, questions, usage and so on. With --events it takes longer: all archives of events that were
+    written in the time of the task are read.
+    """
+    end_on_signals()
+    reader = _reader(session)
+    if not what.startswith(_TASK_PREFIX):
+        if has_events:
+            raise click.UsageError("--events are those of a task: name its id")
+        async for line in reader.rows(what):
+            _print(line)
+        return
+    task = await reader.task(what)
+    if not has_events:
+        _print(task.line)
+        return
+    count = 0
+    with progress(has_lines=False) as show_progress:
+        async for line in reader.events_of(task, lambda done, total: show_progress(done, total, "archives")):
+            _print(line)
+            count += 1
+    failure.note(counted(count, "event"))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{mask_text(line)}\n")
+
+
+@archive.command(
+    examples=["grns archive restore TASK_ID --reason 'audit 4711'", "grns archive restore ARCHIVE --keep 90d"]
+)
+@click.argument("what", metavar="TASK_ID|ARCHIVE", nargs=-1, required=True)
+@click.option(
+    "--keep",
+    "keep_seconds",
+    type=option.Duration(code="bad_keep"),
+    default="30d",
+    show_default=True,
+    metavar="DURATION",
+    help="Time after which retention may delete them again.",
+)
+@option.REASON
+@option.sure_options
+@output_option
+@with_session("read", missing="grns archive list")
+async def restore(
+    session: CliSession,
+    out: Output,
+    what: Sequence[str],
+    keep_seconds: float,
+    reason: str | None,
+    is_trial: bool,
+    is_sure: bool,
+) -> None:
+    """Put tasks back as they were: by their ids, or all of an archive.
+
+    Steps, log lines, labels, blobs and results come back with them. Events do not: `grns archive show
+    TASK_ID --events` reads them.
+    """
+    place, reader = _place(session), _reader(session)
+    ids = [one for one in what if one.startswith(_TASK_PREFIX)]
+    tasks: list[ArchivedTask] = await reader.tasks(ids) if ids else []
+    for name in what:
+        if name not in ids:
+            tasks += await reader.tasks_in(name)
+    option.confirm(
+        f"restore {counted(len(tasks), 'task')}", is_sure=is_sure, is_trial=is_trial, count=len(tasks)
+    )
+    with progress() as show_progress:
+        answers = await restore_tasks(
+            session.database,
+            place,
+            tasks,
+            keep=timedelta(seconds=keep_seconds),
+            actor=session.actor,
+            reason=reason,
+            progress=lambda done, total: show_progress(done, total, "restored"),
+        )
+    _conclude(out, answers)
+
+
+def _conclude(out: Output, answers: Sequence[RestoreAnswer]) -> None:
+    out.rows(answers, _ANSWERS)
+    left = [answer.outcome for answer in answers if answer.outcome != "restored"]
+    failure.note(f"{len(answers) - len(left)} restored")
+    for outcome in dict.fromkeys(left):
+        failure.note(f"{left.count(outcome)} not restored: {_MEANINGS[outcome]}")
+    if left:
+        raise click.exceptions.Exit(failure.CONFLICT)

@@ -1,0 +1,43 @@
+"""Places of archives: whole files or none, and errors that say what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grns.archive.place import DirectoryPlace, open_place
+from grns.errors import NotFoundError, SettingsError, UnavailableError
+
+
+def test_a_directory_keeps_whole_files(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path / "a" / "b"))
+    assert isinstance(place, DirectoryPlace)
+    assert place.names("") == []
+    place.write("tasks/2026-11-29/one.json", b"1")
+    place.write("events/two", b"2")
+    place.write("events/two", b"3")
+    (tmp_path / "a" / "b" / "events" / "three.4711.part").write_bytes(b"half")
+    assert place.names("") == ["events/two", "tasks/2026-11-29/one.json"]
+    assert place.names("tasks") == ["tasks/2026-11-29/one.json"]
+    assert place.read("events/two") == b"3"
+    with pytest.raises(NotFoundError):
+        place.read("events/four")
+
+
+def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    place = DirectoryPlace(tmp_path / "file")
+    with pytest.raises(UnavailableError, match="cannot write the archive"):
+        place.write("tasks/one", b"1")
+    with pytest.raises(UnavailableError, match="cannot read the archive"):
+        place.read("tasks/one")
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"), [("ftp://host/x", "neither a directory nor"), ("s3://bucket/x", "pip install 'grns")]
+)
+def test_other_places_are_refused(monkeypatch: pytest.MonkeyPatch, url: str, hint: str) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "obstore", None)
+    with pytest.raises(SettingsError, match=hint):
+        open_place(url)
