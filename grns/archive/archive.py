@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
 from grns.archive.place import ArchivePlace
-from grns.errors import ConflictError, UnavailableError
+from grns.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from grns.model.envelope import rfc3339
 
 TASKS, EVENTS = "tasks", "events"
@@ -23,6 +23,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 _FORMAT = 1
 _LINES, _MANIFEST = ".jsonl.gz", ".json"
+_KIND = re.compile(r"[a-z_]+")
 _NAME = re.compile(r"[a-z_]+/[0-9-]{10}/[^/~]+~[^/~]+~[^/~]+")
 _ANSWER_SECONDS = 60.0
 _SPEED = 6  # of gzip: as small as 9, nearly, in a third of the time
@@ -99,7 +100,13 @@ def _document(archive: Archive) -> dict[str, Any]:
 
 
 async def names(place: ArchivePlace, kind: str = "") -> list[str]:
-    """Return the names of all archives, or of those of a kind, the latest day first."""
+    """Return the names of all archives, or of those of a kind, the latest day first.
+
+    Raises:
+        InvalidInputError: `bad_kind`.
+    """
+    if kind and not _KIND.fullmatch(kind):
+        raise InvalidInputError("bad_kind", f"{ascii(kind)[:100]} is not a kind: tasks, events, mail, …")
     found = await in_thread(place.names, kind)
     said = [name.removesuffix(_MANIFEST) for name in found if name.endswith(_MANIFEST)]
     return sorted((name for name in said if _NAME.fullmatch(name)), key=by_day, reverse=True)
@@ -124,6 +131,8 @@ async def read_manifest(place: ArchivePlace, name: str) -> Archive:
         NotFoundError: there is no such archive.
         ConflictError: what is there is no manifest of grns, or one of a later version.
     """
+    if not _NAME.fullmatch(name):
+        raise NotFoundError(f"{ascii(name)[:200]} is not the name of an archive: it is as `list` shows it")
     content = await in_thread(place.read, f"{name}{_MANIFEST}")
     try:
         said = json.loads(content)

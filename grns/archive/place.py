@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -58,7 +59,7 @@ class DirectoryPlace:
     def write(self, name: str, content: bytes) -> None:
         """Keep a file: it gets its name once it is on disk."""
         path = self._root / name
-        beside = path.with_name(f"{path.name}.{os.getpid()}{_PART}")
+        beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_PART}")
         try:
             missing = [folder for folder in (path.parent, *path.parents) if not folder.exists()]
             path.parent.mkdir(parents=True, exist_ok=True)

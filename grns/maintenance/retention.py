@@ -28,8 +28,9 @@ from grns.telemetry.signal import Emit
 
 DAY_SECONDS = 86_400.0
 _PAGE = 1000
-_SOME = 100  # messages, each with up to 500 words
+_SOME = 100  # messages, each with up to 500 words; blobs that are written to an archive
 _ARCHIVED = 500  # tasks, each with all that belongs to it
+_ARCHIVED_BYTES = 32 * 1024**2  # of blobs
 _FEW = 20  # workflows, each with up to 10,000 needs
 _STEP_SECONDS = 0.25
 _WALK_EVERY_SECONDS = 3600.0
@@ -183,39 +184,45 @@ class BlobRetention:
         """Look at one page; True while the walk has not come to its end."""
         if time.monotonic() < self._walk_at:
             return False
+        archived, is_all = (None, True) if self._archive is None else await self._archived(self._archive)
         try:
             rows = await self._database.run(
-                "delete_blobs", *self._place, _PAGE, self._grace_seconds, await self._archived()
+                "delete_blobs", *self._place, self._page, self._grace_seconds, archived
             )
         except InvalidInputError:  # a reference was committed meanwhile: it is seen in the next look
             return True
         if rows and rows[0]["deleted"]:
             self._emit(RowsDeleted("blobs", rows[0]["deleted"]))
-        if rows and rows[0]["seen"] == _PAGE:
+        if not is_all:
+            return True
+        if rows and rows[0]["seen"] == self._page:
             self._place = rows[0]["workspace"], rows[0]["sha256"]
             return True
         self._place = "", ""
         self._walk_at = time.monotonic() + min(_WALK_EVERY_SECONDS, self._grace_seconds)
         return False
 
-    async def _archived(self) -> list[str] | None:
-        """Archive what the page would delete, and return its sha256: nothing else may go. None: no archive.
+    @property
+    def _page(self) -> int:
+        return _PAGE if self._archive is None else _SOME
 
-        A blob is the same whenever it is written, so no transaction has to be held open for it.
+    async def _archived(self, archive: ArchivePlace) -> tuple[list[str] | None, bool]:
+        """Archive what the page would delete, up to some megabytes; return what, and whether that is all.
+
+        Nothing else may be deleted then. A blob is the same whenever it is written, so no transaction has to
+        be held open for it.
         """
-        if self._archive is None:
-            return None
-        rows = await self._database.run("find_doomed_blobs", *self._place, _PAGE, self._grace_seconds)
+        rows = await self._database.run(
+            "find_doomed_blobs", *self._place, self._page, self._grace_seconds, _ARCHIVED_BYTES
+        )
         for row in rows:
             blobs = Blobs(self._database, row["workspace"])
             try:
                 content = await blobs.get(f"sha256-{row['sha256']}")
             except NotFoundError:  # another janitor was faster
                 continue
-            await in_thread(
-                write_blob, self._archive, row["workspace"], row["sha256"], content, row["media_type"]
-            )
-        return [row["sha256"] for row in rows]
+            await in_thread(write_blob, archive, row["workspace"], row["sha256"], content, row["media_type"])
+        return [row["sha256"] for row in rows], not rows or rows[0]["found"] == len(rows)
 
 
 class TaskRetention:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -53,6 +54,7 @@ HEADERS = {
 }
 
 
+@cache
 def documents() -> dict[str, str]:
     """Return the text of every file of `schemas/`, by its name."""
     found = {ENVELOPE: envelope_schema(), ASYNCAPI: asyncapi(), OPENAPI: openapi()}
