@@ -7,15 +7,18 @@ import gzip
 import hashlib
 import json
 import re
-import secrets
+import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from grns.archive.place import ArchivePlace
-from grns.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from grns.errors import ConflictError, GrnsError, NotFoundError, UnavailableError
 from grns.model.envelope import rfc3339
 
 TASKS, EVENTS = "tasks", "events"
@@ -23,9 +26,9 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 _FORMAT = 1
 _LINES, _MANIFEST = ".jsonl.gz", ".json"
-_KIND = re.compile(r"[a-z_]+")
-_NAME = re.compile(r"[a-z_]+/[0-9-]{10}/[^/~]+~[^/~]+~[^/~]+")
+_NAME = re.compile(r"(tasks|events)/[0-9-]+/[^/~]+~[^/~]+~[^/~]+")
 _ANSWER_SECONDS = 60.0
+_hanging: set[threading.Thread] = set()
 _SPEED = 6  # of gzip: as small as 9, nearly, in a third of the time
 
 
@@ -34,16 +37,16 @@ class Archive:
     """What a manifest says of its file: which rows it has, from which to which, and their sha256."""
 
     name: str
-    kind: str  # tasks, events, or the table whose rows they are
+    kind: str  # tasks or events
     rows: int
     workspaces: dict[str, int]  # rows of each
-    first: str  # id of a task, number in the log, or time
+    first: str  # id of a task, or number in the log
     last: str
     first_at: datetime
     last_at: datetime
     written_at: datetime
     size: int  # of the file, in bytes
-    sha256: str
+    sha256: str  # of its lines, whatever has compressed them
     format: int = _FORMAT
 
     @property
@@ -57,7 +60,7 @@ class ArchivedRow:
     """One line of an archive: a JSON document, with what it is found by."""
 
     workspace: str
-    key: str  # id of a task, number in the log, or time
+    key: str  # id of a task, or number in the log
     at: datetime
     text: str
 
@@ -73,19 +76,14 @@ async def write(place: ArchivePlace, name: str, kind: str, rows: Sequence[Archiv
     return await in_thread(_write, place, name, kind, rows)
 
 
-def new_name(kind: str, first: str, last: str, now: datetime) -> str:
-    """Return a name that no other archive has: it sorts by the day, and says from where to where it goes."""
-    return f"{kind}/{now:%Y-%m-%d}/{first}~{last}~{secrets.token_hex(4)}"
-
-
 def _write(place: ArchivePlace, name: str, kind: str, rows: Sequence[ArchivedRow]) -> Archive:
-    text = "".join(f"{row.text}\n" for row in rows)
-    content = gzip.compress(text.encode(), _SPEED, mtime=0)
+    text = "".join(f"{row.text}\n" for row in rows).encode()
+    content = gzip.compress(text, _SPEED, mtime=0)
     archive = Archive(
         name=name, kind=kind, rows=len(rows), workspaces=dict(Counter(row.workspace for row in rows)),
         first=rows[0].key, last=rows[-1].key,
         first_at=min(row.at for row in rows), last_at=max(row.at for row in rows),
-        written_at=datetime.now(UTC), size=len(content), sha256=hashlib.sha256(content).hexdigest(),
+        written_at=datetime.now(UTC), size=len(content), sha256=hashlib.sha256(text).hexdigest(),
     )  # fmt: skip
     place.write(archive.path, content)
     place.write(f"{name}{_MANIFEST}", f"{json.dumps(_document(archive))}\n".encode())
@@ -99,23 +97,11 @@ def _document(archive: Archive) -> dict[str, Any]:
     }
 
 
-async def names(place: ArchivePlace, kind: str = "") -> list[str]:
-    """Return the names of all archives, or of those of a kind, the latest day first.
-
-    Raises:
-        InvalidInputError: `bad_kind`.
-    """
-    if kind and not _KIND.fullmatch(kind):
-        raise InvalidInputError("bad_kind", f"{ascii(kind)[:100]} is not a kind: tasks, events, mail, …")
-    found = await in_thread(place.names, kind)
+async def names(place: ArchivePlace, folder: str) -> list[str]:
+    """Return the names of all archives in a folder, such as `tasks`, the latest first."""
+    found = await in_thread(place.names, folder)
     said = [name.removesuffix(_MANIFEST) for name in found if name.endswith(_MANIFEST)]
-    return sorted((name for name in said if _NAME.fullmatch(name)), key=by_day, reverse=True)
-
-
-def by_day(name: str) -> tuple[str, str]:
-    """Return what names are ordered by: the day, then the rest."""
-    kind, day, rest = name.split("/")
-    return day, f"{kind}/{rest}"
+    return sorted((name for name in said if _NAME.fullmatch(name)), reverse=True)
 
 
 def span_of(name: str) -> tuple[str, str, str]:
@@ -154,21 +140,55 @@ async def read_lines(place: ArchivePlace, archive: Archive) -> list[str]:
 
 
 def _read_lines(place: ArchivePlace, archive: Archive) -> list[str]:
-    content = place.read(archive.path)
-    if hashlib.sha256(content).hexdigest() != archive.sha256:
+    try:
+        text = gzip.decompress(place.read(archive.path))
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConflictError(f"{archive.path} is damaged: {error}") from error
+    if hashlib.sha256(text).hexdigest() != archive.sha256:
         raise ConflictError(f"{archive.path} is damaged: its sha256 is not that of its manifest")
     # Not splitlines(): JSON may have U+2028 and its like within a string.
-    return [line for line in gzip.decompress(content).decode().split("\n") if line]
+    return [line for line in text.decode().split("\n") if line]
 
 
 async def in_thread(function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs) -> Result:
-    """Call what reads or writes an archive; a disk or network that hangs must hold up nothing for ever.
+    """Call what reads or writes an archive, in a thread of its own.
+
+    A disk or network that hangs holds up nothing for ever: not the caller, nor threads of others, nor the end
+    of the process. As long as one call hangs, others fail at once.
 
     Raises:
-        UnavailableError: it took more than a minute.
+        UnavailableError: it took more than a minute, failed, or an earlier call still hangs.
     """
+    _hanging.difference_update([thread for thread in _hanging if not thread.is_alive()])
+    if _hanging:
+        raise UnavailableError("the archive does not answer: an earlier request still waits for it")
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Result] = loop.create_future()
+
+    def call() -> None:
+        try:
+            settle = partial(_settle, answer, function(*args, **kwargs), None)
+        except Exception as error:
+            settle = partial(_settle, answer, None, error)
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle)
+
+    thread = threading.Thread(target=call, name="archive", daemon=True)
+    thread.start()
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            return await asyncio.to_thread(function, *args, **kwargs)
+            return await answer
     except TimeoutError as error:
+        _hanging.add(thread)
         raise UnavailableError(f"the archive did not answer within {_ANSWER_SECONDS:g} s") from error
+
+
+def _settle(answer: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
+    if answer.done():  # it is not waited for any more
+        return
+    if error is None:
+        answer.set_result(value)
+    elif isinstance(error, GrnsError):
+        answer.set_exception(error)
+    else:
+        answer.set_exception(UnavailableError(f"the archive failed: {type(error).__name__}: {error}"))

@@ -6,7 +6,7 @@ import re
 
 from grns.archive.archive import EVENTS, ArchivedRow, names, span_of, write
 from grns.archive.place import ArchivePlace
-from grns.errors import InvalidInputError
+from grns.errors import InvalidInputError, UnusableError
 from grns.postgres.database import Database
 from grns.postgres.statements import compose
 
@@ -20,25 +20,30 @@ async def archive_part(
 ) -> bool:
     """Archive the next part of a partition that was taken off the log; False once all of it is archived.
 
-    Where it went on from is what the names of archives say. Nothing is written to such a partition any more,
-    so a part that is written twice, by another janitor or after a crash, is the same file.
+    What is archived is known by the names of archives: from where to where they go, and the ids of the
+    messages there, so that the log of another database is not taken for this one's. Nothing is written to
+    such a partition any more: a part that another janitor writes, too, has the same rows.
     """
     match = _PARTITION.fullmatch(partition)
     if match is None:
         raise InvalidInputError("bad_partition", f"{partition} is not a partition of the log")
-    statement = f"read_{partition}"
-    compose(statement, "read_detached", partition=partition)
-    after = await _archived_up_to(place, match[1])
-    found = await database.run(statement, after, rows, _PART_BYTES)
+    for statement in ("read_detached", "find_archived"):
+        compose(f"{statement}_{partition}", statement, partition=partition)
+    folder = f"{EVENTS}/{match[1]}"
+    spans = [span_of(name) for name in await names(place, folder)]
+    try:
+        (after,) = await database.run(
+            f"find_archived_{partition}",
+            [int(first) for first, _, _ in spans],
+            [int(last) for _, last, _ in spans],
+            [mark for *_, mark in spans],
+        )
+        found = await database.run(f"read_detached_{partition}", after["seq"], rows, _PART_BYTES)
+    except UnusableError:  # another janitor has archived and dropped it
+        return False
     if not found:
         return False
     lines = [ArchivedRow(row["workspace"], f"{row['seq']:019}", row["at"], row["document"]) for row in found]
-    name = f"{EVENTS}/{max(line.at for line in lines):%Y-%m-%d}/{lines[0].key}~{lines[-1].key}~{match[1]}"
-    await write(place, name, EVENTS, lines)
+    mark = f"{found[0]['mark']}-{found[-1]['mark']}"
+    await write(place, f"{folder}/{lines[0].key}~{lines[-1].key}~{mark}", EVENTS, lines)
     return True
-
-
-async def _archived_up_to(place: ArchivePlace, lower: str) -> int:
-    """Return up to which number a partition is archived."""
-    spans = [span_of(name) for name in await names(place, EVENTS)]
-    return max((int(last) for _, last, partition in spans if partition == lower), default=int(lower) - 1)

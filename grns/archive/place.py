@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from grns.errors import NotFoundError, SettingsError, UnavailableError
 
 SCHEMES = ("s3", "gs", "az")
 _PART = ".part"
-_ANSWER_SECONDS = 10
+_ANSWER_SECONDS = 50
 
 
 class ArchivePlace(Protocol):
@@ -42,12 +41,17 @@ def open_place(url: str) -> ArchivePlace:
     Example:
         place = open_place("/var/lib/grns/archive")
     """
-    scheme = urlsplit(url).scheme
-    if not scheme:
-        return DirectoryPlace(Path(url))
-    if scheme not in SCHEMES:
-        raise SettingsError(f"GRNS_ARCHIVE: {url} is neither a directory nor {', '.join(SCHEMES)}://…")
-    return BucketPlace(url)
+    scheme, is_url, _ = url.partition("://")
+    if is_url and scheme in SCHEMES:
+        return BucketPlace(url)
+    path = Path(url)
+    if is_url or not path.is_absolute():
+        raise SettingsError(
+            f"GRNS_ARCHIVE={url} is neither the absolute path of a directory nor {', '.join(SCHEMES)}://…"
+        )
+    if not path.is_dir():
+        raise SettingsError(f"GRNS_ARCHIVE: there is no directory {url}: create it, or mount its volume")
+    return DirectoryPlace(path)
 
 
 class DirectoryPlace:
@@ -59,16 +63,20 @@ class DirectoryPlace:
     def write(self, name: str, content: bytes) -> None:
         """Keep a file: it gets its name once it is on disk."""
         path = self._root / name
+        folders = [folder for folder in path.parents if folder.is_relative_to(self._root)]  # up to the root
         beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_PART}")
         try:
-            missing = [folder for folder in (path.parent, *path.parents) if not folder.exists()]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-            for folder in dict.fromkeys([path.parent, *(folder.parent for folder in missing)]):
+            for folder in folders[-2::-1]:  # not the root: where it is gone, its disk is not mounted
+                folder.mkdir(exist_ok=True)
+            try:
+                with beside.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                beside.replace(path)
+            finally:
+                beside.unlink(missing_ok=True)
+            for folder in folders:
                 _keep_entries(folder)
         except OSError as error:
             raise UnavailableError(f"cannot write the archive {path}: {error}") from error
@@ -85,6 +93,7 @@ class DirectoryPlace:
     def names(self, folder: str) -> list[str]:
         """Return the names of all files below."""
         try:
+            os.listdir(self._root)  # what is missing or may not be read is not empty
             found = [path for path in (self._root / folder).rglob("*") if path.is_file()]
         except OSError as error:
             raise UnavailableError(f"cannot read the archive: {error}") from error
@@ -100,20 +109,25 @@ class BucketPlace:
         except ModuleNotFoundError as error:
             raise SettingsError(f"GRNS_ARCHIVE={url} needs obstore: pip install 'grns[s3]'") from error
         self._obstore: Any = obstore
+        self._errors: tuple[type[Exception], ...] = (obstore.exceptions.BaseError, OSError, ValueError)
         try:
             self._store: Any = obstore.store.from_url(
                 url,
-                client_options={"timeout": f"{_ANSWER_SECONDS}s"},
+                client_options={
+                    "connect_timeout": "5s",
+                    "timeout": f"{_ANSWER_SECONDS}s",
+                    "allow_http": os.environ.get("AWS_ALLOW_HTTP", "false"),
+                },
                 retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=_ANSWER_SECONDS)},
             )
-        except (ValueError, obstore.exceptions.BaseError) as error:
+        except self._errors as error:
             raise SettingsError(f"GRNS_ARCHIVE={url}: {_first_line(error)}") from error
 
     def write(self, name: str, content: bytes) -> None:
         """Keep a file: an object store keeps it whole, or not at all."""
         try:
-            self._obstore.put(self._store, name, content)
-        except self._obstore.exceptions.BaseError as error:
+            self._obstore.put(self._store, name, content, max_concurrency=2)
+        except self._errors as error:
             raise UnavailableError(f"cannot write the archive {name}: {_first_line(error)}") from error
 
     def read(self, name: str) -> bytes:
@@ -122,7 +136,7 @@ class BucketPlace:
             return bytes(self._obstore.get(self._store, name).bytes())
         except (FileNotFoundError, self._obstore.exceptions.NotFoundError) as error:
             raise NotFoundError(f"the archive has no {name}") from error
-        except self._obstore.exceptions.BaseError as error:
+        except self._errors as error:
             raise UnavailableError(f"cannot read the archive: {_first_line(error)}") from error
 
     def names(self, folder: str) -> list[str]:
@@ -130,7 +144,7 @@ class BucketPlace:
         try:
             parts: Iterable[list[dict[str, Any]]] = self._obstore.list(self._store, prefix=folder)
             return sorted(one["path"] for part in parts for one in part)
-        except self._obstore.exceptions.BaseError as error:
+        except self._errors as error:
             raise UnavailableError(f"cannot read the archive: {_first_line(error)}") from error
 
 

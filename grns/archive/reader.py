@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,15 +13,14 @@ from grns.archive.archive import (
     EVENTS,
     TASKS,
     Archive,
-    by_day,
     names,
     read_lines,
     read_manifest,
     span_of,
 )
 from grns.archive.place import ArchivePlace
-from grns.errors import InvalidInputError, NotFoundError
-from grns.postgres.paging import Page, cursor, page_of, parts
+from grns.errors import ConflictError, InvalidInputError, NotFoundError
+from grns.postgres.paging import Page, bad_cursor, cursor, page_of, parts
 
 Progress = Callable[[int, int], None]
 
@@ -39,35 +39,46 @@ class ArchivedTask:
         """Its row in `tasks`."""
         return self.tables[TASKS][0]
 
+    @property
+    def age(self) -> tuple[int, str, datetime]:
+        """The larger it is, the later the task was so."""
+        return self.row["version"], self.row["updated_at"], self.archive.written_at
+
 
 class ArchiveReader:
-    """Reads the archives of one workspace."""
+    """Reads the archives of one workspace. What is damaged, or gone, is passed over: `unread` says why."""
 
     def __init__(self, place: ArchivePlace, workspace: str) -> None:
         self._place = place
         self._workspace = workspace
+        self.unread: dict[str, str] = {}
 
-    async def list(
-        self, *, kind: str | None = None, limit: int = 50, after: str | None = None
-    ) -> Page[Archive]:
-        """Return a page of archives that have rows of the workspace, those of the latest day first.
+    async def list(self, *, kind: str = TASKS, limit: int = 50, after: str | None = None) -> Page[Archive]:
+        """Return a page of archives that have rows of the workspace, the latest first.
 
         Args:
-            kind: `tasks`, `events`, or the name of a table.
+            kind: `tasks` or `events`.
             limit: 1 to 1,000.
             after: `next_cursor` of the page before.
         """
+        if kind not in (TASKS, EVENTS):
+            raise InvalidInputError("bad_kind", f"{ascii(kind)[:100]} is neither {TASKS} nor {EVENTS}")
         if not 1 <= limit <= 1000:
             raise InvalidInputError("bad_limit", "limit is 1 to 1,000")
-        found = await names(self._place, kind or "")
+        found = await names(self._place, kind)
         if after is not None:
-            place = by_day(_name_in(after))
-            found = [name for name in found if by_day(name) < place]
+            (last, *rest) = parts(after)
+            if rest:
+                raise bad_cursor(after)
+            found = [name for name in found if name < last]
         archives: list[Archive] = []
         for name in found:
-            archive = await read_manifest(self._place, name)
-            if self._workspace in archive.workspaces:
-                archives.append(archive)
+            async with self._noting(name):
+                if count := (archive := await read_manifest(self._place, name)).workspaces.get(
+                    self._workspace
+                ):
+                    own = {self._workspace: count}
+                    archives.append(replace(archive, rows=count, workspaces=own))
             if len(archives) > limit:
                 break
         return page_of(archives, limit, lambda one: cursor(one.name))
@@ -76,10 +87,10 @@ class ArchiveReader:
         """Yield the rows of an archive that are of the workspace, as JSON.
 
         Raises:
-            NotFoundError: there is no such archive.
+            NotFoundError: there is no such archive, or nothing in it is of the workspace.
             ConflictError: it is damaged.
         """
-        archive = await read_manifest(self._place, name)
+        archive = await self._own(name)
         for line in await read_lines(self._place, archive):
             if workspace_of(json.loads(line)) == self._workspace:
                 yield line
@@ -93,28 +104,47 @@ class ArchiveReader:
         (found,) = await self.tasks([task_id])
         return found
 
-    async def tasks(self, task_ids: list[str]) -> list[ArchivedTask]:
+    async def tasks(self, task_ids: Sequence[str]) -> Sequence[ArchivedTask]:
         """Return tasks as they were archived last. Raises NotFoundError where no archive has one."""
-        wanted, found = set(task_ids), dict[str, ArchivedTask]()
+        wanted = set(task_ids)
+        found: dict[str, ArchivedTask] = {}
         for name in await names(self._place, TASKS):
             first, last, _ = span_of(name)
             if any(first <= task_id <= last for task_id in wanted):
-                for task in await self.tasks_in(name):
-                    if task.id in wanted and _is_later(task, found.get(task.id)):
-                        found[task.id] = task
+                async with self._noting(name):
+                    for task in await self._tasks_of(await read_manifest(self._place, name)):
+                        if task.id in wanted and (task.id not in found or task.age > found[task.id].age):
+                            found[task.id] = task
         for task_id in task_ids:
             if task_id not in found:
                 raise NotFoundError(f"no archive of workspace {self._workspace} has task {task_id}")
-        return [found[task_id] for task_id in task_ids]
+        return [found[task_id] for task_id in dict.fromkeys(task_ids)]
 
-    async def tasks_in(self, name: str) -> list[ArchivedTask]:
-        """Return the tasks of an archive that are of the workspace. Raises as `rows` does."""
-        archive = await read_manifest(self._place, name)
+    async def ids_in(self, name: str) -> Sequence[str]:
+        """Return the ids of the tasks of an archive that are of the workspace. Raises as `rows` does."""
+        archive = await self._own(name)
         if archive.kind != TASKS:
             raise InvalidInputError("bad_archive", f"{name} has {archive.kind}: only tasks are restored")
+        return [task.id for task in await self._tasks_of(archive)]
+
+    async def _own(self, name: str) -> Archive:
+        archive = await read_manifest(self._place, name)
+        if self._workspace not in archive.workspaces:
+            raise NotFoundError(f"nothing in {name} is of workspace {self._workspace}")
+        return archive
+
+    async def _tasks_of(self, archive: Archive) -> Sequence[ArchivedTask]:
         said = [(line, json.loads(line)) for line in await read_lines(self._place, archive)]
         tasks = [ArchivedTask(tables.pop("id"), archive, line, tables) for line, tables in said]
         return [task for task in tasks if task.row["workspace"] == self._workspace]
+
+    @asynccontextmanager
+    async def _noting(self, name: str) -> AsyncIterator[None]:
+        """Pass over an archive that cannot be read, and note why."""
+        try:
+            yield
+        except (ConflictError, NotFoundError) as error:
+            self.unread[name] = str(error)
 
     async def events_of(self, task: ArchivedTask, progress: Progress) -> AsyncIterator[str]:
         """Yield the archived events of a task, the oldest first: it reads all archives of its time."""
@@ -122,11 +152,14 @@ class ArchiveReader:
         found = sorted(await names(self._place, EVENTS), key=span_of)
         for number, name in enumerate(found):
             progress(number, len(found))
-            archive = await read_manifest(self._place, name)
-            if archive.last_at >= since and archive.first_at <= task.archive.written_at:
-                for line in await read_lines(self._place, archive):
-                    if task.id in line and json.loads(line)["task_id"] == task.id:
-                        yield line
+            lines: list[str] = []
+            async with self._noting(name):
+                archive = await read_manifest(self._place, name)
+                if archive.last_at >= since and archive.first_at <= task.archive.written_at:
+                    lines = await read_lines(self._place, archive)
+            for line in lines:
+                if task.id in line and json.loads(line)["task_id"] == task.id:
+                    yield line
         progress(len(found), len(found))
 
 
@@ -134,14 +167,3 @@ def workspace_of(row: dict[str, Any]) -> str:
     """Return the workspace of an archived row, whichever kind it is of."""
     workspace: str = row[TASKS][0]["workspace"] if TASKS in row else row["workspace"]
     return workspace
-
-
-def _is_later(task: ArchivedTask, other: ArchivedTask | None) -> bool:
-    return other is None or task.archive.written_at > other.archive.written_at
-
-
-def _name_in(after: str) -> str:
-    (name, *rest) = parts(after)
-    if rest or name.count("/") != 2:
-        raise InvalidInputError("bad_cursor", f"{ascii(after)[:100]} is not a cursor of this list")
-    return name

@@ -6,17 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from grns.archive.archive import TASKS
 from grns.archive.blobs import restore_blobs
 from grns.archive.place import ArchivePlace
 from grns.archive.reader import ArchivedTask, Progress
 from grns.archive.tasks import TABLES
 from grns.postgres.database import Database, run
-from grns.postgres.statements import compose
 
-_BATCH = 100
-
-for _table in TABLES:
-    compose(f"restore_{_table}", "restore_rows", table=_table)
+_BATCH = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ async def restore_tasks(
     reason: str | None,
     progress: Progress,
 ) -> list[RestoreAnswer]:
-    """Put archived tasks back as they were, a hundred in one transaction, and say what came of each.
+    """Put archived tasks back as they were, fifty in one transaction, and say what came of each.
 
     Retention keeps them for `keep`, and then deletes and archives them again. Each writes
     `evt.task.restored`. What was restored before an error stays.
@@ -49,12 +46,14 @@ async def restore_tasks(
     Raises:
         ConflictError: a blob in the archive is damaged.
     """
+    by_id = {task.id: task for task in tasks}
+    wanted = list(by_id.values())
     answers: list[RestoreAnswer] = []
-    progress(0, len(tasks))
-    for start in range(0, len(tasks), _BATCH):
-        batch = tasks[start : start + _BATCH]
-        answers += await _restore(database, place, batch, keep, actor, reason)
-        progress(len(answers), len(tasks))
+    progress(0, len(wanted))
+    for start in range(0, len(wanted), _BATCH):
+        outcomes = await _restore(database, place, wanted[start : start + _BATCH], keep, actor, reason)
+        answers += [RestoreAnswer(task_id, outcome) for task_id, outcome in outcomes.items()]
+        progress(len(answers), len(wanted))
     return answers
 
 
@@ -65,33 +64,38 @@ async def _restore(
     keep: timedelta,
     actor: str,
     reason: str | None,
-) -> list[RestoreAnswer]:
-    there = {row["id"] for row in await database.run("find_tasks", [task.id for task in batch])}
-    outcomes = dict.fromkeys((task.id for task in batch), "exists")
-    left = [task for task in batch if task.id not in there]
-    for task in list(left):
+) -> dict[str, str]:
+    there = await _there(database, batch)
+    outcomes = {task.id: "exists" if task.id in there else "key_taken" for task in batch}
+    by_archive: dict[str, list[ArchivedTask]] = {}
+    for task in batch:
+        if task.id in there:
+            continue
         if await _missing_blobs(database, place, task):
             outcomes[task.id] = "blob_missing"
-            left.remove(task)
-    by_archive: dict[str, list[ArchivedTask]] = {}
-    for task in left:
-        by_archive.setdefault(task.archive.name, []).append(task)
+        else:
+            by_archive.setdefault(task.archive.name, []).append(task)
     async with database.transaction() as connection:
         for name, of_it in by_archive.items():
-            rows = await run(
-                connection, "restore_tasks", _array(of_it), keep.total_seconds(), name, actor, reason
-            )
-            ids = {row["id"] for row in rows}
-            lines = _array(task for task in of_it if task.id in ids)
-            for table in TABLES:
-                await run(connection, f"restore_{table}", lines)
-            await run(connection, "restore_tags", list(ids))
-            outcomes |= {task.id: "restored" if task.id in ids else "key_taken" for task in of_it}
-    return [RestoreAnswer(task_id, outcome) for task_id, outcome in outcomes.items()]
+            ids = [task.id for task in of_it]
+            await run(connection, "restore_rows", TASKS, _array(of_it))
+            rows = await run(connection, "restore_tasks", ids, keep.total_seconds(), name, actor, reason)
+            restored = {row["id"] for row in rows}
+            lines = _array(task for task in of_it if task.id in restored)
+            for table in TABLES[1:]:
+                await run(connection, "restore_rows", table.name, lines)
+            await run(connection, "restore_tags", list(restored))
+            outcomes |= dict.fromkeys(restored, "restored")
+    left = [task for task in batch if outcomes[task.id] == "key_taken"]
+    return outcomes | dict.fromkeys(await _there(database, left), "exists")
+
+
+async def _there(database: Database, tasks: Sequence[ArchivedTask]) -> set[str]:
+    return {row["id"] for row in await database.run("find_tasks", [task.id for task in tasks])}
 
 
 async def _missing_blobs(database: Database, place: ArchivePlace, task: ArchivedTask) -> set[str]:
-    """Put the blobs of a task back, and return those that cannot be: nothing keeps them for a day."""
+    """Put the blobs of a task back, kept for a day at least, and return those that cannot be."""
     digests = [ref["sha256"] for ref in task.tables.get("blob_refs", ())]
     workspace: str = task.row["workspace"]
     return await restore_blobs(database, place, workspace, digests) if digests else set()

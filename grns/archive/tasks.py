@@ -2,52 +2,103 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from grns.archive.archive import TASKS, Archive, ArchivedRow, new_name, write
+from grns.archive.archive import TASKS, ArchivedRow, write
 from grns.archive.place import ArchivePlace
-from grns.postgres.database import Row
+from grns.postgres.database import Database, Row
+from grns.postgres.statements import compose
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedTable:
+    """A table with rows of a task: the column that names it, columns of JSON, and which rows go with it."""
+
+    name: str
+    owner: str = "task_id"
+    documents: tuple[str, ...] = ()
+    condition: str = "true"
+
+    def __post_init__(self) -> None:
+        nulls = ", ".join(
+            f"case when t.{column}::text = 'null' then '{column}' end" for column in self.documents
+        )
+        compose(
+            self.statement,
+            "read_rows",
+            table=self.name,
+            owner=self.owner,
+            nulls=nulls,
+            condition=self.condition,
+        )
+
+    @property
+    def statement(self) -> str:
+        """The name of the statement that reads its rows."""
+        return f"read_rows_of_{self.name}"
+
 
 TABLES = (
-    "needs",
-    "waits",
-    "steps",
-    "signals",
-    "questions",
-    "progress",
-    "task_lines",
-    "labels",
-    "blob_refs",
-    "usage",
+    ArchivedTable(TASKS, "id", ("payload", "result", "last_error")),
+    ArchivedTable("needs"),
+    ArchivedTable("waits"),
+    ArchivedTable("steps", documents=("value",)),
+    ArchivedTable("signals", documents=("value",)),
+    ArchivedTable("questions", documents=("evidence", "form", "answer")),
+    ArchivedTable("progress", documents=("checkpoint",)),
+    ArchivedTable("task_lines", documents=("fields",)),
+    ArchivedTable("labels", documents=("metadata", "backoff")),
+    ArchivedTable("blob_refs", "owner"),
+    ArchivedTable("usage", condition="t.is_summed"),
 )
-"""Tables with rows of a task, besides `tasks`, that are archived with it."""
+"""What is archived of a task: what delete_tasks.sql deletes, but for what says nothing once it has ended."""
+
+Documents = dict[str, dict[str, list[str]]]
+"""Rows as JSON by task and table."""
 
 
-async def write_tasks(place: ArchivePlace, rows: Iterable[Row]) -> Archive | None:
-    """Write what `delete_tasks.sql` has deleted to an archive; None if it has deleted nothing.
-
-    Call it in the transaction that deletes: what is not written is not deleted then.
-    """
-    parts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    tasks: list[Row] = []
+def documents_of(rows: Sequence[Row]) -> Documents:
+    """Return the rows that delete_tasks.sql has deleted."""
+    found: Documents = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        parts[row["owner"]][row["name"]].append(row["document"])
-        if row["name"] == TASKS:
-            tasks.append(row)
-    if not tasks:
-        return None
-    tasks.sort(key=lambda row: row["owner"])
-    lines = [
-        ArchivedRow(row["workspace"], row["owner"], row["at"], _line(row["owner"], parts[row["owner"]]))
-        for row in tasks
-    ]
-    name = new_name(TASKS, lines[0].key, lines[-1].key, datetime.now(UTC))
-    return await write(place, name, TASKS, lines)
+        found[row["owner"]][row["name"]].append(row["document"])
+    return _sorted(found)
 
 
-def _line(task_id: str, tables: dict[str, list[str]]) -> str:
+def _sorted(found: Documents) -> Documents:
+    return {owner: {name: sorted(texts) for name, texts in of_it.items()} for owner, of_it in found.items()}
+
+
+async def write_tasks(database: Database, place: ArchivePlace, ids: Sequence[str]) -> Documents:
+    """Write the tasks that are there to a new archive, and return the rows that are in it.
+
+    Compare them with what you delete: a task may change meanwhile.
+    """
+    kept: Documents = defaultdict(lambda: defaultdict(list))
+    parts: Documents = defaultdict(lambda: defaultdict(list))
+    for table in TABLES:
+        for row in await database.run(table.statement, ids):
+            document: str = row["document"]
+            kept[row["owner"]][table.name].append(document)
+            if row["nulls"]:
+                document = f'{document[:-1]},"$nulls":{json.dumps(row["nulls"])}}}'
+            parts[row["owner"]][table.name].append(document)
+    lines = [_line(task_id, tables) for task_id, tables in sorted(parts.items()) if TASKS in tables]
+    if not lines:
+        return {}
+    name = f"{TASKS}/{datetime.now(UTC):%Y-%m-%d}/{lines[0].key}~{lines[-1].key}~{secrets.token_hex(4)}"
+    await write(place, name, TASKS, lines)
+    return _sorted(kept)
+
+
+def _line(task_id: str, tables: dict[str, list[str]]) -> ArchivedRow:
     """Return the line of a task: its rows by their tables, each as Postgres writes it."""
     inner = ",".join(f'"{name}":[{",".join(documents)}]' for name, documents in tables.items())
-    return f'{{"id":"{task_id}",{inner}}}'
+    row = json.loads(tables[TASKS][0])
+    text = f'{{"id":"{task_id}",{inner}}}'
+    return ArchivedRow(row["workspace"], task_id, datetime.fromisoformat(row["finished_at"]), text)

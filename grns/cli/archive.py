@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from grns.archive.archive import EVENTS, TASKS
 from grns.archive.place import ArchivePlace, open_place
-from grns.archive.reader import ArchivedTask, ArchiveReader
+from grns.archive.reader import ArchiveReader
 from grns.archive.restore import RestoreAnswer, restore_tasks
 from grns.cli import failure, option
 from grns.cli.group import Group
@@ -61,55 +62,66 @@ def _reader(session: CliSession) -> ArchiveReader:
 
 @archive.command("list", examples=["grns archive list", "grns archive list --kind events -o json"])
 @click.option(
-    "--kind", metavar="KIND", help="Only archives of tasks, events, mail, workflows or dead_letters."
+    "--kind", type=click.Choice([TASKS, EVENTS]), default=TASKS, show_default=True, help="What is archived."
 )
 @option.page_options(option.CURSOR)
 @output_option
 @with_session("none")
-async def list_(session: CliSession, out: Output, kind: str | None, *, limit: int, after: str | None) -> None:
-    """List the archives with rows of the workspace, those of the latest day first.
+async def list_(session: CliSession, out: Output, kind: str, *, limit: int, after: str | None) -> None:
+    """List the archives with rows of the workspace, the latest first.
 
-    ROWS are of all workspaces. FROM and TO are when the first and the last row ended or happened.
+    FROM and TO are when the first and the last of its tasks ended, or its events happened.
     """
-    page = await _reader(session).list(kind=kind, limit=limit, after=after)
+    reader = _reader(session)
+    page = await reader.list(kind=kind, limit=limit, after=after)
     out.page(page, _ARCHIVES, nothing="no archives", now=datetime.now(UTC))
+    _conclude_reading(reader)
 
 
-@archive.command(
-    examples=[
-        "grns archive show TASK_ID",
-        "grns archive show TASK_ID --events",
-        "grns archive show ARCHIVE > rows.jsonl",
-    ]
-)
+@archive.command(examples=["grns archive show TASK_ID", "grns archive show ARCHIVE > rows.jsonl"])
 @click.argument("what", metavar="TASK_ID|ARCHIVE")
 @click.option("--events", "has_events", is_flag=True, help="The archived events of the task instead.")
 @with_session("none", missing="grns archive list")
 async def show(session: CliSession, what: str, has_events: bool) -> None:
-    """Print an archived task, or all rows of an archive, as JSON lines.
+    """Print an archived task, or the rows of an archive, as JSON lines.
 
-    A task has its row in the table "tasks", and its rows in the other tables: steps, lines of its log,
-    labels, questions, usage and so on. With --events it takes longer: all archives of events that were
-    written in the time of the task are read.
+    ARCHIVE is a name from `grns archive list`. A task has its row in the table "tasks", and its rows in the
+    other tables: steps, lines of its log, labels, questions, usage and so on. --events reads all archives of
+    events that were written in the time of the task.
     """
     end_on_signals()
     reader = _reader(session)
-    if not what.startswith(_TASK_PREFIX):
-        if has_events:
-            raise click.UsageError("--events are those of a task: name its id")
+    if what.startswith(_TASK_PREFIX):
+        await (_show_events if has_events else _show_task)(reader, what)
+    elif has_events:
+        raise click.UsageError("--events are those of a task: name its id")
+    else:
         async for line in reader.rows(what):
             _print(line)
-        return
-    task = await reader.task(what)
-    if not has_events:
-        _print(task.line)
-        return
-    count = 0
+    _conclude_reading(reader)
+
+
+async def _show_task(reader: ArchiveReader, task_id: str) -> None:
+    _print((await reader.task(task_id)).line)
+
+
+async def _show_events(reader: ArchiveReader, task_id: str) -> None:
+    task, count = await reader.task(task_id), 0
     with progress(has_lines=False) as show_progress:
         async for line in reader.events_of(task, lambda done, total: show_progress(done, total, "archives")):
             _print(line)
             count += 1
-    failure.note(counted(count, "event"))
+    failure.note(
+        f"{counted(count, 'event')}; later ones may be in the log: grns events export --task {task_id}"
+    )
+
+
+def _conclude_reading(reader: ArchiveReader) -> None:
+    """Say which archives could not be read."""
+    for name, why in reader.unread.items():
+        failure.note(f"{name} was passed over: {why}")
+    if reader.unread:
+        raise click.exceptions.Exit(failure.FAILED)
 
 
 def _print(line: str) -> None:
@@ -127,7 +139,7 @@ def _print(line: str) -> None:
     default="30d",
     show_default=True,
     metavar="DURATION",
-    help="Time after which retention may delete them again.",
+    help="Retention leaves them alone for so long, from now on.",
 )
 @option.REASON
 @option.sure_options
@@ -142,17 +154,18 @@ async def restore(
     is_trial: bool,
     is_sure: bool,
 ) -> None:
-    """Put tasks back as they were: by their ids, or all of an archive.
+    """Put tasks back as they were archived last: by their ids, or all of an archive.
 
     Steps, log lines, labels, blobs and results come back with them. Events do not: `grns archive show
-    TASK_ID --events` reads them.
+    TASK_ID --events` reads them. A task is left out if it is there (exists), if another one has its
+    idempotency key (key_taken), or if one of its blobs is lost (blob_missing): the exit code is 4 then.
     """
-    place, reader = _place(session), _reader(session)
+    place = _place(session)
+    reader = ArchiveReader(place, session.workspace)
     ids = [one for one in what if one.startswith(_TASK_PREFIX)]
-    tasks: list[ArchivedTask] = await reader.tasks(ids) if ids else []
     for name in what:
-        if name not in ids:
-            tasks += await reader.tasks_in(name)
+        ids += [] if name.startswith(_TASK_PREFIX) else await reader.ids_in(name)
+    tasks = await reader.tasks(ids)
     option.confirm(
         f"restore {counted(len(tasks), 'task')}", is_sure=is_sure, is_trial=is_trial, count=len(tasks)
     )

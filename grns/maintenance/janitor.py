@@ -14,7 +14,7 @@ from grns.maintenance.consistency import ConsistencyMonitor
 from grns.maintenance.failovers import note_server
 from grns.maintenance.gauges import GaugeCollector
 from grns.maintenance.partitions import PARTITION_ROWS, keep_partitions
-from grns.maintenance.retention import DAY_SECONDS, RULES, BlobRetention, RetentionRule, TaskRetention
+from grns.maintenance.retention import DAY_SECONDS, RULES, BlobRetention, TaskRetention
 from grns.model import subjects
 from grns.model.envelope import rfc3339
 from grns.nats import JetStream
@@ -60,14 +60,23 @@ class Janitor(PeriodicService):
             "paused_subjects": PausedSubjects(database=database, transport=self.transport).step,
             "unserved": self._reject_unserved,
             "expired_messages": self._expire_messages,
-            **{rule.name: partial(self._delete_by, rule) for rule in RULES},
+            **{
+                rule.name: partial(
+                    self._delete,
+                    rule.table or rule.name,
+                    rule.statement,
+                    rule.days(settings) * DAY_SECONDS,
+                    page=rule.rows,
+                )
+                for rule in RULES
+            },
             "operations": partial(self._delete, "operations", "delete_operations", self._log_seconds),
             "webhooks": partial(self._delete, "webhooks", "delete_webhooks"),
+            "usage": self._sum_usage,  # before its tasks go
             "tasks": TaskRetention(database, settings, emit=self.emit, archive=self.archive).step,
             "blobs": BlobRetention(
                 database, settings.blob_grace_seconds, emit=self.emit, archive=self.archive
             ).step,
-            "usage": self._sum_usage,
             "inspection": ConsistencyMonitor(
                 database,
                 stuck_after_seconds=settings.stuck_after_seconds,
@@ -123,14 +132,10 @@ class Janitor(PeriodicService):
         (row,) = await self.database.run("sum_usage", _PAGE)
         return bool(row["summed"] == _PAGE)
 
-    async def _delete_by(self, rule: RetentionRule) -> bool:
-        rows = await rule.delete_page(self.database, rule.days(self.settings), self.archive)
-        return self._note_deleted(rule.table or rule.name, rows, rule.rows)
-
-    async def _delete(self, table: str, statement: str, *retention_seconds: float) -> bool:
+    async def _delete(self, table: str, statement: str, *retention_seconds: float, page: int = _PAGE) -> bool:
         """Delete one page of rows past their retention; True if the page was full."""
-        rows = await self.database.run(statement, _PAGE, *retention_seconds)
-        return self._note_deleted(table, len(rows))
+        rows = await self.database.run(statement, page, *retention_seconds)
+        return self._note_deleted(table, len(rows), page)
 
     def _note_deleted(self, table: str, rows: int, page: int = _PAGE) -> bool:
         if rows:

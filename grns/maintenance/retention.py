@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 
 from grns.archive.archive import in_thread
 from grns.archive.blobs import write_blob
 from grns.archive.place import ArchivePlace
-from grns.archive.rows import write_rows
-from grns.archive.tasks import write_tasks
+from grns.archive.tasks import documents_of, write_tasks
 from grns.errors import ContendedError, GrnsError, InvalidInputError, NotFoundError, OutcomeUnknownError
 from grns.postgres.database import Database, run
 from grns.postgres.statements import compose
@@ -29,8 +29,7 @@ from grns.telemetry.signal import Emit
 DAY_SECONDS = 86_400.0
 _PAGE = 1000
 _SOME = 100  # messages, each with up to 500 words; blobs that are written to an archive
-_ARCHIVED = 500  # tasks, each with all that belongs to it
-_ARCHIVED_BYTES = 32 * 1024**2  # of blobs
+_ARCHIVED_BYTES = 32 * 1024**2  # at a time, of tasks with what belongs to them, and of blobs
 _FEW = 20  # workflows, each with up to 10,000 needs
 _STEP_SECONDS = 0.25
 _WALK_EVERY_SECONDS = 3600.0
@@ -49,31 +48,20 @@ class RetentionRule:
     condition: str = "true"
     table: str = ""  # the rule's name by default
     rows: int = _PAGE  # of a page
-    is_archived: bool = False  # where there is an archive
 
     def __post_init__(self) -> None:
-        answers = {"delete": "1"}
-        if self.is_archived:
-            answers["archive"] = f"d.workspace, d.{self.column} as at, row_to_json(d)::text as document"
-        for verb, answer in answers.items():
-            compose(
-                f"{verb}_{self.name}",
-                "delete_old",
-                table=self.table or self.name,
-                column=self.column,
-                condition=self.condition,
-                answer=answer,
-            )
+        compose(
+            self.statement,
+            "delete_old",
+            table=self.table or self.name,
+            column=self.column,
+            condition=self.condition,
+        )
 
-    async def delete_page(self, database: Database, days: float, archive: ArchivePlace | None = None) -> int:
-        """Delete one page of older rows, and return how many; with an archive, write them there before."""
-        arguments = self.rows, days * DAY_SECONDS
-        if archive is None or not self.is_archived:
-            return len(await database.run(f"delete_{self.name}", *arguments))
-        async with database.transaction() as connection:
-            rows = await run(connection, f"archive_{self.name}", *arguments)
-            await write_rows(archive, self.table or self.name, rows)
-        return len(rows)
+    @property
+    def statement(self) -> str:
+        """The name of the statement that deletes one page."""
+        return f"delete_{self.name}"
 
 
 RULES = (
@@ -83,7 +71,6 @@ RULES = (
         "updated_at",
         lambda days: days.dead_retention_days,
         "o.state <> 'new'",
-        is_archived=True,
     ),
     RetentionRule("old_workers", "last_seen_at", lambda days: days.task_retention_days, table="workers"),
     # Not within their lease, however long that is.
@@ -107,7 +94,6 @@ RULES = (
         lambda days: days.task_retention_days,
         f"o.status in ('succeeded', 'cancelled') and {_UNNEEDED}",
         rows=_FEW,
-        is_archived=True,
     ),
     RetentionRule(
         "failed_workflows",
@@ -116,7 +102,6 @@ RULES = (
         f"o.status = 'failed' and {_UNNEEDED}",
         table="workflows",
         rows=_FEW,
-        is_archived=True,
     ),
     RetentionRule(
         "mail",
@@ -124,7 +109,6 @@ RULES = (
         lambda days: days.log_retention_days,
         "(o.acked_at is not null or o.expires_at < now())",
         rows=_SOME,
-        is_archived=True,
     ),
     # Tasks that were restored from an archive are kept until then.
     RetentionRule("kept_tasks", "until", lambda _: 0.0),
@@ -152,19 +136,33 @@ async def delete_tasks(
 ) -> RetentionPage:
     """Delete ended tasks past their retention from one page of ids; with an archive, write them there before.
 
-    What is deleted is what is written: both are one transaction, which commits once the archive is on disk.
-    If it does not, because its process or its server has died, the archive has tasks that are still there.
+    With an archive, only what it has goes: a task that has changed since it was written is written again.
+
+    Raises:
+        ContendedError: a task has changed meanwhile; none was deleted.
     """
     arguments = after, limit, ended_seconds, dead_seconds
     if archive is None:
-        page = (await database.run("delete_tasks", *arguments, False))[0]
-    else:
-        async with database.transaction() as connection:
-            page, *gone = await run(connection, "delete_tasks", *arguments, True)
-            await write_tasks(archive, gone)
-            if failpoint.ARMED:
-                failpoint.reach("archive.written", connection.terminate)
-    return RetentionPage(page["last_id"] or "", page["seen"], page["deleted"])
+        page = (await database.run("delete_tasks", *arguments, None))[0]
+        return RetentionPage(page["last_id"] or "", page["seen"], page["deleted"])
+    found = await database.run("find_doomed_tasks", *arguments)
+    last_id, seen = found[0]["last_id"] or "", found[0]["seen"]
+    sizes = accumulate(row["size"] or 0 for row in found)
+    fitting = [row["id"] for row, size in zip(found, sizes, strict=True) if size <= _ARCHIVED_BYTES]
+    if found[0]["id"] is None:
+        return RetentionPage(last_id, seen, 0)
+    ids = fitting or [found[0]["id"]]
+    written = await write_tasks(database, archive, ids)
+    if failpoint.ARMED:
+        failpoint.reach("archive.written")
+    async with database.transaction() as connection:
+        page, *rows = await run(connection, "delete_tasks", *arguments, list(written))
+        gone = documents_of(rows)
+        if any(written[task_id] != tables for task_id, tables in gone.items()):
+            raise ContendedError("a task has changed while it was archived: it is archived again")
+    if len(ids) < len(found):
+        return RetentionPage(ids[-1], limit, len(gone))
+    return RetentionPage(last_id, seen, len(gone))
 
 
 class BlobRetention:
@@ -184,45 +182,47 @@ class BlobRetention:
         """Look at one page; True while the walk has not come to its end."""
         if time.monotonic() < self._walk_at:
             return False
-        archived, is_all = (None, True) if self._archive is None else await self._archived(self._archive)
+        page, archived, end = _PAGE, None, None
+        if self._archive is not None:
+            page = _SOME
+            archived, end = await self._archived(self._archive, page)
         try:
             rows = await self._database.run(
-                "delete_blobs", *self._place, self._page, self._grace_seconds, archived
+                "delete_blobs", *self._place, page, self._grace_seconds, *(archived or (None, None))
             )
         except InvalidInputError:  # a reference was committed meanwhile: it is seen in the next look
             return True
         if rows and rows[0]["deleted"]:
             self._emit(RowsDeleted("blobs", rows[0]["deleted"]))
-        if not is_all:
-            return True
-        if rows and rows[0]["seen"] == self._page:
-            self._place = rows[0]["workspace"], rows[0]["sha256"]
+        if end is None and rows and rows[0]["seen"] == page:
+            end = rows[0]["workspace"], rows[0]["sha256"]
+        if end is not None:
+            self._place = end
             return True
         self._place = "", ""
         self._walk_at = time.monotonic() + min(_WALK_EVERY_SECONDS, self._grace_seconds)
         return False
 
-    @property
-    def _page(self) -> int:
-        return _PAGE if self._archive is None else _SOME
+    async def _archived(
+        self, archive: ArchivePlace, page: int
+    ) -> tuple[tuple[list[str], list[str]], tuple[str, str] | None]:
+        """Archive what the page would delete, up to some megabytes, and return what may be deleted then.
 
-    async def _archived(self, archive: ArchivePlace) -> tuple[list[str] | None, bool]:
-        """Archive what the page would delete, up to some megabytes; return what, and whether that is all.
-
-        Nothing else may be deleted then. A blob is the same whenever it is written, so no transaction has to
-        be held open for it.
+        Besides, where the next look begins; None: behind the page, for that was all of it. A blob is the same
+        whenever it is written, so no transaction has to be held open for it.
         """
         rows = await self._database.run(
-            "find_doomed_blobs", *self._place, self._page, self._grace_seconds, _ARCHIVED_BYTES
+            "find_doomed_blobs", *self._place, page, self._grace_seconds, _ARCHIVED_BYTES
         )
         for row in rows:
-            blobs = Blobs(self._database, row["workspace"])
             try:
-                content = await blobs.get(f"sha256-{row['sha256']}")
+                content = await Blobs(self._database, row["workspace"]).get(f"sha256-{row['sha256']}")
             except NotFoundError:  # another janitor was faster
                 continue
             await in_thread(write_blob, archive, row["workspace"], row["sha256"], content, row["media_type"])
-        return [row["sha256"] for row in rows], not rows or rows[0]["found"] == len(rows)
+        is_cut = bool(rows) and rows[0]["found"] > len(rows)
+        end = (rows[-1]["workspace"], rows[-1]["sha256"]) if is_cut else None
+        return ([row["workspace"] for row in rows], [row["sha256"] for row in rows]), end
 
 
 class TaskRetention:
@@ -242,7 +242,7 @@ class TaskRetention:
         self._ended_seconds = settings.task_retention_days * DAY_SECONDS
         self._dead_seconds = settings.dead_retention_days * DAY_SECONDS
         self._emit = emit
-        self._batch_size = AdaptiveBatchSize(page_rows if archive is None else min(page_rows, _ARCHIVED))
+        self._batch_size = AdaptiveBatchSize(page_rows)
         self._walked_to = ""
         self._walk_at = 0.0
         self._refused = 0

@@ -277,7 +277,8 @@ class JanitorSettings(SettingsGroup):
     webhook_retention_days: Days = Field(30.0, description="retention of webhook deliveries")
     blob_grace_seconds: Seconds = Field(86_400.0, description="retention of blobs that nothing refers to")
     archive: str = Field(
-        "", description="directory, or s3://bucket/prefix, to which retention writes what it then deletes"
+        "",
+        description="directory or s3://bucket/prefix to which tasks, events and blobs go before they are deleted",
     )
     verify_interval_seconds: Seconds = Field(
         86_400.0, description="interval at which the janitor verifies all tasks against the event log"

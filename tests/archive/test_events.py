@@ -10,10 +10,12 @@ from grns.archive.archive import EVENTS, names, read_lines, read_manifest
 from grns.archive.events import archive_part
 from grns.archive.place import DirectoryPlace
 from grns.archive.reader import ArchiveReader
+from grns.dev.servers import LocalPostgres
 from grns.errors import InvalidInputError, UnavailableError
 from grns.maintenance.partitions import keep_partitions
 from grns.postgres.database import Database
 from tests.archive.test_tasks import DAY, BrokenPlace, retained
+from tests.conftest import new_database
 from tests.support.harness import submit_many
 from tests.support.store import claim, fetch, finish
 
@@ -38,7 +40,9 @@ async def old_log(database: Database) -> tuple[list[str], list[str]]:
         await finish(database, await claim(database, task_id))
     await fetch(database, "update grns.events set created_at = now() - interval '31 days'")
     await fetch(
-        database, "update grns.tasks set created_at = now() - interval '31 days', finished_at = created_at"
+        database,
+        "update grns.tasks set created_at = now() - interval '32 days',"
+        " finished_at = now() - interval '31 days'",
     )
     await fetch(database, "select setval('grns.events_seq', $1)", _ROWS + 5)
     await submit_many(database, 1)
@@ -99,11 +103,27 @@ async def test_a_partition_is_archived_in_parts_that_go_on(database: Database, t
     assert len(await names(place, EVENTS)) == -(-len(before) // 3)
 
 
+async def test_the_log_of_another_database_is_not_taken_for_this_one(
+    database: Database, postgres: LocalPostgres, tmp_path: Path
+) -> None:
+    place = DirectoryPlace(tmp_path)
+    _, before = await old_log(database)
+    while await archive_part(database, place, _FIRST, rows=4):
+        pass
+    async with new_database(postgres) as url:
+        other = Database(url, name="other")
+        async with other.opened():
+            _, theirs = await old_log(other)
+            while await archive_part(other, place, _FIRST, rows=4):
+                pass
+    assert sorted(await archived(place)) == sorted([*before, *theirs])
+
+
 async def test_a_log_without_an_archive_writes_none(database: Database, tmp_path: Path) -> None:
     await old_log(database)
     assert not await keep_partitions(database, _ROWS, 30 * DAY)
     assert _FIRST not in await tables(database)
-    assert await names(DirectoryPlace(tmp_path)) == []
+    assert await names(DirectoryPlace(tmp_path), EVENTS) == []
 
 
 async def test_only_partitions_of_the_log_are_archived(database: Database, tmp_path: Path) -> None:

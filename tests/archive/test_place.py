@@ -11,6 +11,7 @@ from grns.errors import NotFoundError, SettingsError, UnavailableError
 
 
 def test_a_directory_keeps_whole_files(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
     place = open_place(str(tmp_path / "a" / "b"))
     assert isinstance(place, DirectoryPlace)
     assert place.names("") == []
@@ -26,16 +27,26 @@ def test_a_directory_keeps_whole_files(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    place = DirectoryPlace(tmp_path / "file")
+    place = DirectoryPlace(tmp_path / "away")
     with pytest.raises(UnavailableError, match="cannot write the archive"):
         place.write("tasks/one", b"1")
     with pytest.raises(UnavailableError, match="cannot read the archive"):
-        place.read("tasks/one")
+        place.names("tasks")
+    assert not (tmp_path / "away").exists(), "its disk is not mounted"
+    full = DirectoryPlace(tmp_path)
+    (tmp_path / "tasks").write_text("")
+    with pytest.raises(UnavailableError, match="cannot write the archive"):
+        full.write("tasks/one", b"1")
 
 
 @pytest.mark.parametrize(
-    ("url", "hint"), [("ftp://host/x", "neither a directory nor"), ("s3://bucket/x", "pip install 'grns")]
+    ("url", "hint"),
+    [
+        ("ftp://host/x", "neither the absolute path"),
+        ("archive", "neither the absolute path"),
+        ("/nowhere/archive", "there is no directory"),
+        ("s3://bucket/x", "pip install 'grns"),
+    ],
 )
 def test_other_places_are_refused(monkeypatch: pytest.MonkeyPatch, url: str, hint: str) -> None:
     monkeypatch.setitem(__import__("sys").modules, "obstore", None)

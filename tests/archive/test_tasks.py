@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from grns.archive.archive import names, read_manifest
-from grns.archive.place import DirectoryPlace
+from grns.archive.place import ArchivePlace, DirectoryPlace
 from grns.archive.reader import ArchivedTask, ArchiveReader
 from grns.archive.restore import restore_tasks
-from grns.archive.tasks import TABLES
+from grns.archive.tasks import TABLES, ArchivedTable
 from grns.client.client import Client
-from grns.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from grns.maintenance.retention import RULES, BlobRetention, delete_tasks
+from grns.errors import ConflictError, ContendedError, InvalidInputError, NotFoundError, UnavailableError
+from grns.maintenance.retention import BlobRetention, delete_tasks
+from grns.model.outcome import Verb
 from grns.postgres.database import Database
-from tests.support.harness import submit_many
-from tests.support.store import claim, fetch, finish
+from tests.support.harness import eventually, submit_many
+from tests.support.store import claim, deleted, fetch, finish
 
 DAY = 86_400.0
 # Tables of a task that say nothing once it has ended, or that are made from others.
-NOT_ARCHIVED = {"task_pauses", "tags", "texts", "words", "event_waits", "signal_waits", "unique_keys"}
+NOT_ARCHIVED = {"task_pauses", "tags", "texts", "words", "signal_waits", "unique_keys"}
 _OWNERS = {"tasks": "id", "blob_refs": "owner"}
 _FILL = """
     update grns.tasks set payload = payload
@@ -32,7 +38,8 @@ _FILL = """
     values ($1, 'gr-other', 'default', 'succeeded');
     insert into grns.waits (task_id, workspace, open, met, required) values ($1, 'default', 0, 1, 1);
     insert into grns.steps (task_id, name, workspace, kind, value, attempt)
-    values ($1, 'one', 'default', 'step', '{"a": [1.0, null]}', 1), ($1, 'two', 'default', 'sleep', '1', 1);
+    values ($1, 'one', 'default', 'step', '{"a": [1.0, null]}', 1), ($1, 'two', 'default', 'sleep', '1', 1),
+        ($1, 'three', 'default', 'step', 'null', 1);
     insert into grns.signals (id, workspace, task_id, name, value)
     values (gen_random_uuid(), 'default', $1, 'go', '"now"');
     insert into grns.questions (id, workspace, task_id, step, kind, title, form, asked_of, digest, attempt)
@@ -74,28 +81,27 @@ async def ended(database: Database, *ids: str) -> None:
 
 
 async def rows_of(database: Database, *ids: str) -> dict[str, list[str]]:
-    """Return all rows of tasks, as Postgres writes them."""
+    """Return all rows of tasks, as Postgres writes them: JSON null and null are not the same there."""
     return {
-        table: [
-            row["document"]
+        table.name: [
+            row["row"]
             for row in await fetch(
                 database,
-                f"select row_to_json(t)::text as document from grns.{table} t"
-                f" where t.{_OWNERS.get(table, 'task_id')} = any($1) order by 1",
+                f"select t::text as row from grns.{table.name} t where t.{table.owner} = any($1) order by 1",
                 ids,
             )
         ]
-        for table in ("tasks", "tags", *TABLES)
+        for table in (*TABLES, ArchivedTable("tags"))
     }
 
 
-async def retained(database: Database, place: DirectoryPlace) -> int:
+async def retained(database: Database, place: ArchivePlace) -> int:
     """Delete what ended more than a week ago, into an archive; return how many tasks."""
     return (await delete_tasks(database, "", 100, 7 * DAY, 7 * DAY, place)).deleted
 
 
 async def restored(
-    database: Database, place: DirectoryPlace, tasks: Sequence[ArchivedTask], days: float = 30.0
+    database: Database, place: ArchivePlace, tasks: Sequence[ArchivedTask], days: float = 30.0
 ) -> list[str]:
     """Restore tasks, and return what came of each."""
     answers = await restore_tasks(
@@ -105,7 +111,7 @@ async def restored(
     return [answer.outcome for answer in answers]
 
 
-async def no_blobs(database: Database, place: DirectoryPlace) -> None:
+async def no_blobs(database: Database, place: ArchivePlace) -> None:
     """Delete what nothing refers to, into an archive."""
     walk = BlobRetention(database, 0.0, emit=lambda _signal: None, archive=place)
     while await walk.step():
@@ -131,10 +137,13 @@ async def test_a_restored_task_is_what_was_deleted(client: Client, shared: Datab
     with pytest.raises(NotFoundError):
         await client.blobs.get(blob)
 
-    (name,) = await names(place)
+    (name,) = await names(place, "tasks")
     archive = await read_manifest(place, name)
     assert (archive.kind, archive.rows, archive.workspaces) == ("tasks", 2, {"default": 2})
-    assert await restored(shared, place, await reader.tasks_in(name)) == ["restored", "restored"]
+    assert await restored(shared, place, await reader.tasks(await reader.ids_in(name))) == [
+        "restored",
+        "restored",
+    ]
     assert await rows_of(shared, handle.id, plain) == before
     assert await client.blobs.get(blob) == b"a report"
     assert (await client.blobs.state(blob)).media_type == "text/plain"
@@ -154,9 +163,19 @@ async def test_each_table_of_a_task_is_archived_or_says_nothing_any_more(shared:
         shared,
         "select distinct table_name from information_schema.columns"
         " where table_schema = 'grns' and column_name in ('task_id', 'owner')"
-        " and table_name !~ '^events|^operation|^follow|^admitted|^kept|^limit|^mail'",
+        " and table_name !~"
+        " '^(event|operation|follow|admitted|kept|limit|mail|lease|webhook|schedule|issue)'",
     )
-    assert {row["table_name"] for row in found} == {*TABLES} | NOT_ARCHIVED
+    assert {row["table_name"] for row in found} == {table.name for table in TABLES[1:]} | NOT_ARCHIVED
+    documents = await fetch(
+        shared,
+        "select table_name || '.' || column_name as name from information_schema.columns"
+        " where table_schema = 'grns' and table_name = any($1) and data_type in ('json', 'jsonb')",
+        [table.name for table in TABLES],
+    )
+    assert {row["name"] for row in documents} == {
+        f"{table.name}.{column}" for table in TABLES for column in table.documents
+    }
 
 
 async def test_a_restored_task_is_kept_for_a_while(shared: Database, tmp_path: Path) -> None:
@@ -169,8 +188,7 @@ async def test_a_restored_task_is_kept_for_a_while(shared: Database, tmp_path: P
     assert await restored(shared, place, [await reader.task(task_id)]) == ["exists"]
     await fetch(shared, "update grns.kept_tasks set until = now()")
     assert await retained(shared, place) == 1
-    (rule,) = [rule for rule in RULES if rule.name == "kept_tasks"]
-    assert await rule.delete_page(shared, 0.0) == 1
+    assert await deleted(shared, "delete_kept_tasks", 100, 0.0) == 1
     assert await restored(shared, place, [await reader.task(task_id)], days=0.0) == ["restored"]
 
 
@@ -203,7 +221,10 @@ async def test_what_was_written_and_not_deleted_is_written_again(shared: Databas
     with pytest.raises(UnavailableError):
         await retained(shared, place)
     (early,) = (await reader.list()).rows
-    assert await restored(shared, place, await reader.tasks_in(early.name)) == ["exists", "exists"]
+    assert await restored(shared, place, await reader.tasks(await reader.ids_in(early.name))) == [
+        "exists",
+        "exists",
+    ]
     async with shared.connection() as connection:
         await connection.fetchval('select grns.label_task($1, \'{"title": "later"}\')', ids[0])
     place.ending = ""
@@ -217,13 +238,14 @@ async def test_what_was_written_and_not_deleted_is_written_again(shared: Databas
 async def test_archives_are_of_one_workspace_for_each(shared: Database, tmp_path: Path) -> None:
     place = DirectoryPlace(tmp_path)
     ours = await submit_many(shared, 1)
-    theirs = await submit_many(shared, 1, workspace="rival")
+    theirs = await submit_many(shared, 1)
     await ended(shared, *ours, *theirs)
+    await fetch(shared, "update grns.tasks set workspace = 'rival' where id = any($1)", theirs)
     assert await retained(shared, place) == 2
     for workspace, own, other in (("default", ours, theirs), ("rival", theirs, ours)):
         reader = ArchiveReader(place, workspace)
         (archive,) = (await reader.list()).rows
-        assert [task.id for task in await reader.tasks_in(archive.name)] == own
+        assert await reader.ids_in(archive.name) == own
         assert [json.loads(line)["id"] async for line in reader.rows(archive.name)] == own
         with pytest.raises(NotFoundError):
             await reader.task(other[0])
@@ -238,6 +260,7 @@ async def test_what_cannot_be_restored_is_told(client: Client, shared: Database,
     third = await client.submit("noop", pool="worker")
     await ended(shared, first.id, second.id, third.id)
     assert await retained(shared, place) == 3
+    (tmp_path / "elsewhere").mkdir()
     await no_blobs(shared, DirectoryPlace(tmp_path / "elsewhere"))
     await client.submit("noop", pool="worker", idempotency_key="may")
     tasks = await reader.tasks([first.id, second.id, third.id])
@@ -246,21 +269,115 @@ async def test_what_cannot_be_restored_is_told(client: Client, shared: Database,
 
 async def test_a_damaged_archive_restores_nothing(shared: Database, tmp_path: Path) -> None:
     place, reader = DirectoryPlace(tmp_path), ArchiveReader(DirectoryPlace(tmp_path), "default")
-    await ended(shared, *(await submit_many(shared, 1)))
+    (task_id,) = await submit_many(shared, 1)
+    await ended(shared, task_id)
     assert await retained(shared, place) == 1
     (archive,) = (await reader.list()).rows
     file = tmp_path / archive.path
     content = file.read_bytes()
-    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(ConflictError, match="is damaged"):
-        await reader.tasks_in(archive.name)
+    for broken in (content[:-1] + bytes([content[-1] ^ 1]), content[:-9], b"", gzip.compress(b"{}")):
+        file.write_bytes(broken)
+        with pytest.raises(ConflictError, match="is damaged"):
+            await reader.ids_in(archive.name)
+        with pytest.raises(NotFoundError):
+            await reader.task(task_id)
+        assert "is damaged" in reader.unread.pop(archive.name)
     manifest = tmp_path / f"{archive.name}.json"
     for text in ("{}", "[]", "no", manifest.read_text().replace('"format": 1', '"format": 2')):
         manifest.write_text(text)
-        with pytest.raises(ConflictError):
-            await reader.list()
+        assert (await reader.list()).rows == []
+        assert list(reader.unread) == [archive.name]
     with pytest.raises(NotFoundError):
-        await reader.tasks_in("tasks/2026-01-01/a~b~c")
+        await reader.ids_in("tasks/2026-01-01/a~b~c")
+    with pytest.raises(NotFoundError):
+        await reader.ids_in("tasks/../../secret~b~c")
+
+
+async def test_a_task_that_changes_while_it_is_written_stays(shared: Database, tmp_path: Path) -> None:
+    ids = await submit_many(shared, 2)
+    await ended(shared, *ids)
+
+    class Edited(DirectoryPlace):
+        def write(self, name: str, content: bytes) -> None:
+            """Have the task relabelled by someone else meanwhile."""
+            super().write(name, content)
+            if name.endswith(".json"):
+                asyncio.run(_relabelled(shared.url, ids[0]))
+
+    with pytest.raises(ContendedError):
+        await retained(shared, Edited(tmp_path))
+    place, reader = DirectoryPlace(tmp_path), ArchiveReader(DirectoryPlace(tmp_path), "default")
+    assert await retained(shared, place) == 2
+    assert (await reader.task(ids[0])).tables["labels"][0]["title"] == "later"
+    # The earlier archive is restored as what came later, too.
+    (_, early) = (await reader.list()).rows
+    assert (
+        await restored(shared, place, await reader.tasks(await reader.ids_in(early.name))) == ["restored"] * 2
+    )
+    (label,) = await fetch(shared, "select title from grns.labels")
+    assert label["title"] == "later"
+
+
+async def _relabelled(url: str, task_id: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.fetchval('select grns.label_task($1, \'{"title": "later"}\')', task_id)
+    await connection.close()
+
+
+async def test_a_place_that_hangs_holds_up_nothing(
+    shared: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+
+    class Hung(DirectoryPlace):
+        def write(self, name: str, content: bytes) -> None:
+            """Wait as a disk that is away does."""
+            goes_on.wait(30)
+            super().write(name, content)
+
+    monkeypatch.setattr("grns.archive.archive._ANSWER_SECONDS", 0.2)
+    await ended(shared, *(await submit_many(shared, 1)))
+    with pytest.raises(UnavailableError, match=r"within 0\.2 s"):
+        await retained(shared, Hung(tmp_path))
+    for _ in range(3):
+        with pytest.raises(UnavailableError, match="still waits"):
+            await retained(shared, DirectoryPlace(tmp_path))
+    goes_on.set()
+
+    async def is_retained() -> bool:
+        with suppress(UnavailableError):
+            return await retained(shared, DirectoryPlace(tmp_path)) == 1
+        return False
+
+    await eventually(is_retained)
+
+
+async def test_archives_have_a_bounded_size(
+    shared: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grns.maintenance.retention._ARCHIVED_BYTES", 1000)
+    place, reader = DirectoryPlace(tmp_path), ArchiveReader(DirectoryPlace(tmp_path), "default")
+    ids = sorted(await submit_many(shared, 9))
+    await ended(shared, *ids)
+    after, pages = "", 0
+    while (page := await delete_tasks(shared, after, 100, DAY, DAY, place)).seen == 100:
+        assert 0 < page.deleted < 9
+        after, pages = page.last_id, pages + 1
+    assert pages > 1
+    assert sorted([task.id for task in await reader.tasks(ids)]) == ids
+    assert not await fetch(shared, "select from grns.tasks")
+
+
+async def test_a_failure_comes_back_with_its_issue(shared: Database, tmp_path: Path) -> None:
+    """Issues are forgotten with their last task."""
+    place, reader = DirectoryPlace(tmp_path), ArchiveReader(DirectoryPlace(tmp_path), "default")
+    (task_id,) = await submit_many(shared, 1)
+    await finish(shared, await claim(shared, task_id), Verb.FAIL)
+    await fetch(shared, "update grns.tasks set finished_at = now() - interval '10 days'")
+    assert await retained(shared, place) == 1
+    assert await restored(shared, place, [await reader.task(task_id)]) == ["restored"]
+    (issue,) = await fetch(shared, "select sample_task_id, total, open_count from grns.issues")
+    assert tuple(issue) == (task_id, 1, 0), "the counter adds it"
 
 
 async def test_lists_have_pages(shared: Database, tmp_path: Path) -> None:
@@ -270,50 +387,9 @@ async def test_lists_have_pages(shared: Database, tmp_path: Path) -> None:
         assert await retained(shared, place) == 1
     first = await reader.list(limit=3)
     second = await reader.list(limit=3, after=first.next_cursor)
-    assert [one.name for one in (*first.rows, *second.rows)] == await names(place)
+    assert [one.name for one in (*first.rows, *second.rows)] == await names(place, "tasks")
     assert second.next_cursor is None
     assert (await reader.list(kind="events")).rows == []
-    with pytest.raises(InvalidInputError):
-        await reader.list(after="b25l")
-
-
-@pytest.mark.parametrize("name", [rule.name for rule in RULES if rule.is_archived])
-async def test_rows_of_other_tables_are_archived_too(shared: Database, tmp_path: Path, name: str) -> None:
-    place, reader = DirectoryPlace(tmp_path), ArchiveReader(DirectoryPlace(tmp_path), "default")
-    (rule,) = [rule for rule in RULES if rule.name == name]
-    table = rule.table or rule.name
-    await fetch(shared, _ROWS[name])
-    (before,) = await fetch(shared, f"select row_to_json(t)::text as document from grns.{table} t")
-    with pytest.raises(UnavailableError):
-        await rule.delete_page(shared, 7.0, BrokenPlace(tmp_path, ".json"))
-    assert await rule.delete_page(shared, 7.0, place) == 1
-    assert not await fetch(shared, f"select from grns.{table}")
-    (archive,) = (await reader.list(kind=table)).rows
-    assert [line async for line in reader.rows(archive.name)] == [before["document"]]
-    with pytest.raises(InvalidInputError, match="only tasks are restored"):
-        await reader.tasks_in(archive.name)
-    assert await rule.delete_page(shared, 7.0, place) == 0, "what is empty is no archive"
-    assert len((await reader.list()).rows) == 1
-
-
-_WORKFLOW = """
-    insert into grns.workflows (id, workspace, name, status, trace_id, created_at, sealed_at, ended_at)
-    values ('wf-1', 'default', 'nightly', '{status}', 't', now() - interval '9 days', now(),
-        now() - interval '8 days')
-"""
-_ROWS = {
-    "workflows": _WORKFLOW.format(status="succeeded"),
-    "failed_workflows": _WORKFLOW.format(status="failed"),
-    "dead_letters": """
-        insert into grns.dead_letters (reason, detail, subject, stream, stream_seq, delivery_count, headers,
-            body, body_sha256, state, updated_at)
-        values ('bad_json', '', 'cmd.task.execute.v1', 'GRNS_CMD', 1, 1, '{}', '\\x00ff', '', 'discarded',
-            now() - interval '8 days')
-    """,
-    "mail": """
-        insert into grns.mail (workspace, id, to_agent, from_agent, type, payload, created_at, expires_at,
-            acked_at)
-        values ('default', gen_random_uuid(), 'ann', 'bob', 'note', '{"text": "hello"}',
-            now() - interval '8 days', now(), now())
-    """,
-}
+    for wrong in ({"kind": "../.."}, {"limit": 0}, {"after": "no"}):
+        with pytest.raises(InvalidInputError):
+            await reader.list(**wrong)

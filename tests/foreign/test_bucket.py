@@ -67,7 +67,10 @@ async def test_tasks_are_archived_in_a_bucket_and_restored(endpoint: str, shared
     await no_blobs(shared, place)
     (archive,) = (await reader.list()).rows
     assert archive.rows == 3
-    assert await restored(shared, place, await reader.tasks_in(archive.name)) == ["restored"] * 3
+    assert (
+        await restored(shared, place, await reader.tasks(await reader.ids_in(archive.name)))
+        == ["restored"] * 3
+    )
     assert await rows_of(shared, *ids) == before
     with pytest.raises(NotFoundError):
         place.read("tasks/none")

@@ -28,11 +28,12 @@ async def test_the_page_about_archives(
         assert done.returncode == code, done.stderr
         return done.stdout if code == 0 else done.stderr
 
+    (tmp_path / "archive").mkdir()
     fleet.start("server")
     fleet.start("worker", "start", "workers.digest:pool")
-    task_id = json.loads(run("grns", "task", "submit", "digest", '{"text": "x"}', "--wait", "-o", "json"))[
-        "id"
-    ]
+    payload = json.dumps({"path": json.__file__})
+    submission = ("digest_file", "--pool", "digest", "--payload", payload, "--wait")
+    task_id = json.loads(run("grns", "task", "submit", *submission, "-o", "json"))["id"]
     # It begins its walk at once, and the task has ended long ago for it.
     fleet.start(
         "daemon", "janitor", GRNS_ARCHIVE=environment["GRNS_ARCHIVE"], GRNS_TASK_RETENTION_DAYS="0.000001"

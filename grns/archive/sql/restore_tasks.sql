@@ -1,25 +1,31 @@
--- Restores tasks that are not there; returns the ids of those that it has restored. They are kept for a while, counted again, and
--- the log says so.
--- $1 lines of an archive, as a JSON array, $2 how long they are kept, in seconds, $3 the archive, $4 who did, $5 why
+-- Ends the restoration of tasks whose rows this transaction has inserted; returns their ids. They are kept for a while, counted again,
+-- and the log says so. An issue that they belong to, and that is forgotten, is known again.
+-- $1 ids, $2 how long they are kept, in seconds, $3 the archive, $4 who did, $5 why
 with restored as (
-    insert into grns.tasks as t
-    select r.*
-    from json_array_elements($1::json) as l (line)
-    cross join lateral json_array_elements(l.line -> 'tasks') as e (row)
-    cross join lateral json_populate_record(null::grns.tasks, e.row) as r
-    on conflict do nothing
-    returning t.id, t.workspace, t.task_type, t.status, t.version, t.attempt, t.trace_id, t.last_message_id, t.fingerprint,
-        t.discarded_at, now() + $2::double precision * interval '1 second' as until
+    select t.id, t.workspace, t.task_type, t.status, t.version, t.attempt, t.trace_id, t.last_message_id, t.finished_at, t.last_error,
+        case when t.status in ('dead', 'failed') and t.discarded_at is null then t.fingerprint end as fingerprint,
+        now() + $2::double precision * interval '1 second' as until
+    from grns.tasks t
+    where t.id = any($1::text[]) and t.xmin = pg_current_xact_id()::xid
 ),
 kept as (
     insert into grns.kept_tasks (task_id, workspace, until)
     select r.id, r.workspace, r.until from restored r
     on conflict (task_id) do update set until = excluded.until
 ),
+issues as (
+    insert into grns.issues (workspace, fingerprint, error_class, message, sample_task_id, first_seen, last_seen, total, open_count)
+    select r.workspace, r.fingerprint, coalesce(min(r.last_error ->> 'class'), ''), coalesce(left(min(r.last_error ->> 'message'), 1000), ''),
+        min(r.id), min(r.finished_at), max(r.finished_at), count(*), 0
+    from restored r
+    where r.fingerprint is not null
+    group by 1, 2
+    order by 1, 2
+    on conflict (workspace, fingerprint) do nothing
+),
 counted as (
     insert into grns.deleted_tasks (workspace, task_type, status, fingerprint, count)
-    select r.workspace, r.task_type, r.status,
-        case when r.status in ('dead', 'failed') and r.discarded_at is null then r.fingerprint end, -count(*)
+    select r.workspace, r.task_type, r.status, r.fingerprint, -count(*)
     from restored r
     group by 1, 2, 3, 4
 ),

@@ -1,7 +1,7 @@
 -- Deletes blobs that nothing refers to and that were not put for a while, of one page of all. A reference that is committed at the same
 -- time is checked by Postgres: the statement fails then, and deletes nothing.
 -- $1 workspace and $2 sha256 before the page, $3 rows to look at, $4 how long they are kept without a reference, in seconds,
--- $5 sha256 of those that may go, null for any
+-- $5 workspaces and $6 sha256 of those that may go, null for any
 with page as (
     select b.workspace, b.sha256
     from grns.blobs b
@@ -15,7 +15,10 @@ doomed as (
     join grns.blobs b on b.workspace = p.workspace and b.sha256 = p.sha256
     where b.used_at < now() - $4::double precision * interval '1 second'
         and not exists (select from grns.blob_refs r where r.workspace = b.workspace and r.sha256 = b.sha256)
-        and ($5::text[] is null or b.sha256 = any($5))
+        and ($5::text[] is null or exists (
+            select from unnest($5, $6::text[]) as a (workspace, sha256)
+            where a.workspace = b.workspace and a.sha256 = b.sha256
+        ))
     for update of b skip locked
 ),
 gone as (

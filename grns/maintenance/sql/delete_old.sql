@@ -1,5 +1,5 @@
 -- Deletes one page of the rows of {table} whose {column} is past their retention; rows that another transaction has
--- locked stay for the next page. Answers with {answer} for each. $1 rows at most, $2 retention in seconds
+-- locked stay for the next page. $1 rows at most, $2 retention in seconds
 delete from grns.{table} d
 where d.ctid = any(array(
     select o.ctid from grns.{table} o
@@ -8,4 +8,4 @@ where d.ctid = any(array(
     limit $1
     for update skip locked
 ))
-returning {answer}
+returning 1

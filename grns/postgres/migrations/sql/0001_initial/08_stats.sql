@@ -31,14 +31,6 @@ create table grns.deleted_tasks (
     count       bigint not null
 );
 
--- Tasks that were restored from an archive, and until when retention keeps them.
-create table grns.kept_tasks (
-    task_id   text collate "C" primary key,
-    workspace text collate "C" not null,
-    until     timestamptz not null
-);
-create index kept_tasks_until on grns.kept_tasks (until);
-
 create table grns.task_minutes (
     workspace    text collate "C" not null,
     minute       timestamptz not null,
