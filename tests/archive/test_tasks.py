@@ -324,6 +324,21 @@ async def _relabelled(url: str, task_id: str) -> None:
     await connection.close()
 
 
+async def test_what_postgres_refuses_to_delete_is_not_archived(shared: Database, tmp_path: Path) -> None:
+    """A table of a user refers to it: each walk would write it again."""
+    ids = await submit_many(shared, 2)
+    await ended(shared, *ids)
+    await fetch(shared, "create table public.orders (task_id text references grns.tasks)")
+    await fetch(shared, "insert into public.orders values ($1)", ids[0])
+    try:
+        with pytest.raises(InvalidInputError):
+            await retained(shared, DirectoryPlace(tmp_path))
+        assert DirectoryPlace(tmp_path).names("") == []
+    finally:
+        await fetch(shared, "drop table public.orders")
+    assert await retained(shared, DirectoryPlace(tmp_path)) == 2
+
+
 async def test_a_place_that_hangs_holds_up_nothing(
     shared: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
