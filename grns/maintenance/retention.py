@@ -23,7 +23,6 @@ from grns.postgres.statements import compose
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.settings.groups import JanitorSettings
 from grns.tasks.blobs import Blobs
-from grns.telemetry import failpoint
 from grns.telemetry.service_signals import RowsDeleted, TickFailed
 from grns.telemetry.signal import Emit
 
@@ -162,8 +161,6 @@ async def delete_tasks(
             await run(connection, "delete_tasks", *arguments, ids)
             raise _UndoneError
     written = await write_tasks(database, archive, ids)
-    if failpoint.ARMED:
-        failpoint.reach("archive.written")
     async with database.transaction() as connection:
         page, *rows = await run(connection, "delete_tasks", *arguments, list(written))
         gone = documents_of(rows)
