@@ -26,7 +26,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 _FORMAT = 1
 _LINES, _MANIFEST = ".jsonl.gz", ".json"
-_NAME = re.compile(r"(tasks|events)/[0-9-]+/[^/~]+~[^/~]+~[^/~]+")
+_NAME = re.compile(r"(tasks|events)/[0-9-]+/[0-9a-z-]+~[0-9a-z-]+~[0-9a-f-]+")
 _ANSWER_SECONDS = 60.0
 _hanging: set[threading.Thread] = set()
 _SPEED = 6  # of gzip: as small as 9, nearly, in a third of the time
@@ -174,7 +174,10 @@ async def in_thread(function: Callable[Given, Result], *args: Given.args, **kwar
             loop.call_soon_threadsafe(settle)
 
     thread = threading.Thread(target=call, name="archive", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise UnavailableError(f"the archive cannot be asked: {error}") from error
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             return await answer

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
-from grns.archive.archive import EVENTS, ArchivedRow, names, span_of, write
+from grns.archive.archive import EVENTS, ArchivedRow, in_thread, names, write
 from grns.archive.place import ArchivePlace
-from grns.errors import InvalidInputError, UnusableError
+from grns.errors import InvalidInputError
 from grns.postgres.database import Database
 from grns.postgres.statements import compose
 
 _PART_ROWS = 20_000
 _PART_BYTES = 32 * 1024**2
+_SPAN = re.compile(r"/([0-9]{19})~([0-9]{19})~([0-9a-f]{8}-[0-9a-f]{8})$")
 _PARTITION = re.compile(r"events_([0-9]{19})")
 
 
@@ -30,18 +31,20 @@ async def archive_part(
     for statement in ("read_detached", "find_archived"):
         compose(f"{statement}_{partition}", statement, partition=partition)
     folder = f"{EVENTS}/{match[1]}"
-    spans = [span_of(name) for name in await names(place, folder)]
-    try:
-        (after,) = await database.run(
-            f"find_archived_{partition}",
-            [int(first) for first, _, _ in spans],
-            [int(last) for _, last, _ in spans],
-            [mark for *_, mark in spans],
-        )
-        found = await database.run(f"read_detached_{partition}", after["seq"], rows, _PART_BYTES)
-    except UnusableError:  # another janitor has archived and dropped it
-        return False
+    spans = [span.groups() for name in await names(place, folder) if (span := _SPAN.search(name))]
+    archived = await database.run(
+        f"find_archived_{partition}",
+        [int(first) for first, _, _ in spans],
+        [int(last) for _, last, _ in spans],
+        [mark for *_, mark in spans],
+    )
+    parts = {row["first"]: (row["last"], row["next"]) for row in archived}
+    after, first = 0, archived[0]["start"]
+    while first in parts:
+        after, first = parts.pop(first)
+    found = await database.run(f"read_detached_{partition}", after, rows, _PART_BYTES)
     if not found:
+        await in_thread(place.sync, folder)  # what is seen there may not be on disk yet
         return False
     lines = [ArchivedRow(row["workspace"], f"{row['seq']:019}", row["at"], row["document"]) for row in found]
     mark = f"{found[0]['mark']}-{found[-1]['mark']}"

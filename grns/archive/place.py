@@ -31,6 +31,9 @@ class ArchivePlace(Protocol):
     def names(self, folder: str) -> list[str]:
         """Return the names of all files in a folder and its folders, in order."""
 
+    def sync(self, folder: str) -> None:
+        """Have all files of a folder that `names` shows survive a power cut."""
+
 
 def open_place(url: str) -> ArchivePlace:
     """Return the place that a setting names: a directory, or such as `s3://bucket/prefix`.
@@ -99,6 +102,16 @@ class DirectoryPlace:
             raise UnavailableError(f"cannot read the archive: {error}") from error
         return sorted(path.relative_to(self._root).as_posix() for path in found if path.suffix != _PART)
 
+    def sync(self, folder: str) -> None:
+        """Have the names in a folder, and its own, survive a power cut."""
+        try:
+            if (path := self._root / folder).is_dir():
+                for each in (path, *path.parents):
+                    if each.is_relative_to(self._root):
+                        _keep_entries(each)
+        except OSError as error:
+            raise UnavailableError(f"cannot write the archive: {error}") from error
+
 
 class BucketPlace:
     """A bucket of an object store. Credentials, region and endpoint are those of the environment (AWS_…)."""
@@ -111,7 +124,8 @@ class BucketPlace:
         self._obstore: Any = obstore
         self._errors: tuple[type[Exception], ...] = (obstore.exceptions.BaseError, OSError, ValueError)
         try:
-            self._store: Any = obstore.store.from_url(
+            stores: Any = obstore.store
+            self._store = stores.from_url(
                 url,
                 client_options={
                     "connect_timeout": "5s",
@@ -146,6 +160,9 @@ class BucketPlace:
             return sorted(one["path"] for part in parts for one in part)
         except self._errors as error:
             raise UnavailableError(f"cannot read the archive: {_first_line(error)}") from error
+
+    def sync(self, folder: str) -> None:
+        """Do nothing: what an object store shows, it keeps."""
 
 
 def _keep_entries(folder: Path) -> None:

@@ -12,6 +12,7 @@ from grns.archive.place import ArchivePlace
 from grns.archive.reader import ArchivedTask, Progress
 from grns.archive.tasks import TABLES
 from grns.postgres.database import Database, run
+from grns.postgres.errors import translated
 
 _BATCH = 50
 
@@ -20,8 +21,8 @@ _BATCH = 50
 class RestoreAnswer:
     """What came of a task: `restored`, `exists`, `key_taken` or `blob_missing`.
 
-    Of `key_taken`, another task has its idempotency key now; of `blob_missing`, it refers to a blob that
-    neither Postgres nor the archive has.
+    Of `key_taken`, another task has its idempotency key now; of `blob_missing`, neither Postgres nor the
+    archive has a sound copy of a blob that it refers to.
     """
 
     task_id: str
@@ -42,9 +43,6 @@ async def restore_tasks(
 
     Retention keeps them for `keep`, and then deletes and archives them again. Each writes
     `evt.task.restored`. What was restored before an error stays.
-
-    Raises:
-        ConflictError: a blob in the archive is damaged.
     """
     by_id = {task.id: task for task in tasks}
     wanted = list(by_id.values())
@@ -75,6 +73,21 @@ async def _restore(
             outcomes[task.id] = "blob_missing"
         else:
             by_archive.setdefault(task.archive.name, []).append(task)
+    with translated():
+        outcomes |= await _insert(database, by_archive, keep, actor, reason)
+    left = [task for task in batch if outcomes[task.id] == "key_taken"]
+    return outcomes | dict.fromkeys(await _there(database, left), "exists")
+
+
+async def _insert(
+    database: Database,
+    by_archive: dict[str, list[ArchivedTask]],
+    keep: timedelta,
+    actor: str,
+    reason: str | None,
+) -> dict[str, str]:
+    """Insert tasks with their rows in one transaction, and return which were."""
+    outcomes: dict[str, str] = {}
     async with database.transaction() as connection:
         for name, of_it in by_archive.items():
             ids = [task.id for task in of_it]
@@ -86,8 +99,7 @@ async def _restore(
                 await run(connection, "restore_rows", table.name, lines)
             await run(connection, "restore_tags", list(restored))
             outcomes |= dict.fromkeys(restored, "restored")
-    left = [task for task in batch if outcomes[task.id] == "key_taken"]
-    return outcomes | dict.fromkeys(await _there(database, left), "exists")
+    return outcomes
 
 
 async def _there(database: Database, tasks: Sequence[ArchivedTask]) -> set[str]:

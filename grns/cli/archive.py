@@ -17,12 +17,13 @@ from grns.cli.group import Group
 from grns.cli.output import Column, Output, output_option
 from grns.cli.progress import progress
 from grns.cli.session import CliSession, with_session
-from grns.errors import SettingsError
+from grns.errors import InvalidInputError, SettingsError
 from grns.model.secret import mask_text
 from grns.model.text import counted, sized
 from grns.runtime.signals import end_on_signals
 
 _TASK_PREFIX = "gr-"
+_LONGEST_KEEP_SECONDS = 36_525 * 86_400.0
 _ARCHIVES = (
     Column("NAME", "name"),
     Column("ROWS", "rows"),
@@ -128,6 +129,11 @@ def _print(line: str) -> None:
     sys.stdout.write(f"{mask_text(line)}\n")
 
 
+def _check_keep(seconds: float) -> None:
+    if not 0 <= seconds <= _LONGEST_KEEP_SECONDS:
+        raise InvalidInputError("bad_keep", "tasks are kept for 0 seconds to 100 years")
+
+
 @archive.command(
     examples=["grns archive restore TASK_ID --reason 'audit 4711'", "grns archive restore ARCHIVE --keep 90d"]
 )
@@ -135,7 +141,7 @@ def _print(line: str) -> None:
 @click.option(
     "--keep",
     "keep_seconds",
-    type=option.Duration(code="bad_keep"),
+    type=option.Duration(code="bad_keep", check=_check_keep),
     default="30d",
     show_default=True,
     metavar="DURATION",

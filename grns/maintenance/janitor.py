@@ -9,11 +9,11 @@ from functools import partial
 
 from grns.archive.place import ArchivePlace
 from grns.dead_letters.store import RejectedMessage, store_rejected
-from grns.errors import GrnsError
+from grns.errors import GrnsError, UnavailableError
 from grns.maintenance.consistency import ConsistencyMonitor
 from grns.maintenance.failovers import note_server
 from grns.maintenance.gauges import GaugeCollector
-from grns.maintenance.partitions import PARTITION_ROWS, keep_partitions
+from grns.maintenance.partitions import PARTITION_ROWS, archive_partitions, keep_partitions
 from grns.maintenance.retention import DAY_SECONDS, RULES, BlobRetention, TaskRetention
 from grns.model import subjects
 from grns.model.envelope import rfc3339
@@ -29,6 +29,7 @@ from grns.telemetry.task_signals import RejectedMessageStored
 _PAGE = 1000
 _PAGE_PAUSE_SECONDS = 0.05
 _RETRY_SECONDS = 2.0
+_REST_SECONDS = 60.0
 _UNSERVED_EVERY_SECONDS = 60.0
 _EXPIRY_EVERY_SECONDS = 60.0  # it looks at all open messages
 
@@ -49,9 +50,17 @@ class Janitor(PeriodicService):
     _due_at: dict[str, float] = field(init=False)
     _unserved_at: float = field(default=0.0, init=False)
     _expiry_at: float = field(default=0.0, init=False)
+    _archive_rests_until: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         database, settings = self.database, self.settings
+        archiving: dict[str, Chore] = {
+            "archived_partitions": self._archive_partitions,
+            "tasks": TaskRetention(database, settings, emit=self.emit, archive=self.archive).step,
+            "blobs": BlobRetention(
+                database, settings.blob_grace_seconds, emit=self.emit, archive=self.archive
+            ).step,
+        }
         self._chores = {
             "failover": self._notice_failover,
             "partitions": self._keep_partitions,
@@ -73,10 +82,7 @@ class Janitor(PeriodicService):
             "operations": partial(self._delete, "operations", "delete_operations", self._log_seconds),
             "webhooks": partial(self._delete, "webhooks", "delete_webhooks"),
             "usage": self._sum_usage,  # before its tasks go
-            "tasks": TaskRetention(database, settings, emit=self.emit, archive=self.archive).step,
-            "blobs": BlobRetention(
-                database, settings.blob_grace_seconds, emit=self.emit, archive=self.archive
-            ).step,
+            **{name: partial(self._unless_resting, chore) for name, chore in archiving.items()},
             "inspection": ConsistencyMonitor(
                 database,
                 stuck_after_seconds=settings.stuck_after_seconds,
@@ -122,7 +128,23 @@ class Janitor(PeriodicService):
         return False
 
     async def _keep_partitions(self) -> bool:
-        return await keep_partitions(self.database, PARTITION_ROWS, self._log_seconds, self.archive)
+        is_archived = self.archive is not None
+        await keep_partitions(self.database, PARTITION_ROWS, self._log_seconds, is_archived=is_archived)
+        return False
+
+    async def _archive_partitions(self) -> bool:
+        return self.archive is not None and await archive_partitions(self.database, self.archive)
+
+    async def _unless_resting(self, chore: Chore) -> bool:
+        """Do a chore that may need the archive; while that cannot be reached, a minute lies between tries."""
+        if time.monotonic() < self._archive_rests_until:
+            return False
+        try:
+            return await chore()
+        except UnavailableError:
+            if self.archive is not None:
+                self._archive_rests_until = time.monotonic() + _REST_SECONDS
+            raise
 
     async def _end_pauses(self) -> bool:
         return self._note_deleted("pauses", await pauses.end_lapsed(self.database, _PAGE))

@@ -20,26 +20,40 @@ async def keep_partitions(
     database: Database,
     rows_per_partition: int,
     retention_seconds: float,
-    archive: ArchivePlace | None = None,
-) -> bool:
-    """Make enough partitions ahead, and take away those past their retention; True if more is left.
+    *,
+    is_archived: bool = False,
+) -> None:
+    """Make enough partitions ahead, and take away those past their retention.
 
     A new one has `rows_per_partition`, or more if there would be too many of them for a log of this
     length. None goes that is not wholly below the low watermarks of relay, stats aggregator
-    and text indexer. With an archive, one goes once all of its rows are there: a part of it each time.
+    and text indexer. With an archive one is taken off the log at a time, and left to `archive_partitions`.
     """
     partitions = await database.run("read_partitions")
     rows = max(rows_per_partition, _length(partitions) // _PARTITIONS_KEPT)
     for _ in range(PARTITIONS_AHEAD - sum(row["is_ahead"] for row in partitions)):
         await database.run("add_log_partition", rows)
     for row in partitions:
+        if is_archived and await database.run("read_orphan_partitions"):
+            return  # its events are in no list until they are archived: not more of them than of one
         if row["is_detaching"] or _is_past(row, retention_seconds):
             await _alone(database, row["detach_statement"])
+    if not is_archived:
+        await _drop_orphans(database)
+
+
+async def archive_partitions(database: Database, archive: ArchivePlace) -> bool:
+    """Archive the next part of what was taken off the log, and drop what is; True if more is left."""
     for row in await database.run("read_orphan_partitions"):
-        if archive is not None and await archive_part(database, archive, row["name"]):
+        if await archive_part(database, archive, row["name"]):
             return True
         await _alone(database, row["drop_statement"])
     return False
+
+
+async def _drop_orphans(database: Database) -> None:
+    for row in await database.run("read_orphan_partitions"):
+        await _alone(database, row["drop_statement"])
 
 
 def _length(partitions: Sequence[Row]) -> int:

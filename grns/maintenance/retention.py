@@ -8,8 +8,8 @@ it. That keeps the one task, and neither its neighbours nor the walk.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -18,7 +18,8 @@ from grns.archive.blobs import write_blob
 from grns.archive.place import ArchivePlace
 from grns.archive.tasks import documents_of, write_tasks
 from grns.errors import ContendedError, GrnsError, InvalidInputError, NotFoundError, OutcomeUnknownError
-from grns.postgres.database import Database, run
+from grns.postgres.database import Connection, Database, run
+from grns.postgres.errors import translated
 from grns.postgres.statements import compose
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
 from grns.settings.groups import JanitorSettings
@@ -29,7 +30,7 @@ from grns.telemetry.signal import Emit
 DAY_SECONDS = 86_400.0
 _PAGE = 1000
 _SOME = 100  # messages, each with up to 500 words; blobs that are written to an archive
-_ARCHIVED_BYTES = 32 * 1024**2  # at a time, of tasks with what belongs to them, and of blobs
+_ARCHIVED_BYTES = 16 * 1024**2  # at a time, of tasks with what belongs to them, and of blobs
 _FEW = 20  # workflows, each with up to 10,000 needs
 _STEP_SECONDS = 0.25
 _WALK_EVERY_SECONDS = 3600.0
@@ -147,7 +148,7 @@ async def delete_tasks(
     """
     arguments = after, limit, ended_seconds, dead_seconds
     if archive is None:
-        page = (await database.run("delete_tasks", *arguments, None))[0]
+        page = (await database.run("delete_tasks", *arguments, None, False))[0]
         return RetentionPage(page["last_id"] or "", page["seen"], page["deleted"])
     found = await database.run("find_doomed_tasks", *arguments)
     last_id, seen = found[0]["last_id"] or "", found[0]["seen"]
@@ -157,18 +158,27 @@ async def delete_tasks(
         return RetentionPage(last_id, seen, 0)
     ids = fitting or [found[0]["id"]]
     with suppress(_UndoneError):  # what Postgres refuses to delete would be written again and again
-        async with database.transaction() as connection:
-            await run(connection, "delete_tasks", *arguments, ids)
+        async with _deleting(database) as connection:
+            await run(connection, "delete_tasks", *arguments, ids, False)
             raise _UndoneError
     written = await write_tasks(database, archive, ids)
-    async with database.transaction() as connection:
-        page, *rows = await run(connection, "delete_tasks", *arguments, list(written))
+    async with _deleting(database) as connection:
+        page, *rows = await run(connection, "delete_tasks", *arguments, list(written), True)
         gone = documents_of(rows)
         if any(written[task_id] != tables for task_id, tables in gone.items()):
             raise ContendedError("a task has changed while it was archived: it is archived again")
     if len(ids) < len(found):
         return RetentionPage(ids[-1], limit, len(gone))
     return RetentionPage(last_id, seen, len(gone))
+
+
+@asynccontextmanager
+async def _deleting(database: Database) -> AsyncIterator[Connection]:
+    """Lend a connection in a transaction in which Postgres refuses at once, not at its end."""
+    with translated():
+        async with database.transaction() as connection:
+            await connection.execute("set constraints all immediate")
+            yield connection
 
 
 class BlobRetention:
@@ -197,6 +207,8 @@ class BlobRetention:
                 "delete_blobs", *self._place, page, self._grace_seconds, *(archived or (None, None))
             )
         except InvalidInputError:  # a reference was committed meanwhile: it is seen in the next look
+            if archived and archived[0]:  # not again what is archived: the next walk comes by here, too
+                self._place = archived[0][-1], archived[1][-1]
             return True
         if rows and rows[0]["deleted"]:
             self._emit(RowsDeleted("blobs", rows[0]["deleted"]))
@@ -220,15 +232,20 @@ class BlobRetention:
         rows = await self._database.run(
             "find_doomed_blobs", *self._place, page, self._grace_seconds, _ARCHIVED_BYTES
         )
+        workspaces: list[str] = []
+        digests: list[str] = []
+        until = time.monotonic() + _STEP_SECONDS
         for row in rows:
-            try:
-                content = await Blobs(self._database, row["workspace"]).get(f"sha256-{row['sha256']}")
-            except NotFoundError:  # another janitor was faster
-                continue
-            await in_thread(write_blob, archive, row["workspace"], row["sha256"], content, row["media_type"])
-        is_cut = bool(rows) and rows[0]["found"] > len(rows)
-        end = (rows[-1]["workspace"], rows[-1]["sha256"]) if is_cut else None
-        return ([row["workspace"] for row in rows], [row["sha256"] for row in rows]), end
+            workspace, digest = row["workspace"], row["sha256"]
+            with suppress(NotFoundError):  # another janitor was faster
+                content = await Blobs(self._database, workspace).get(f"sha256-{digest}")
+                await in_thread(write_blob, archive, workspace, digest, content, row["media_type"])
+                workspaces.append(workspace)
+                digests.append(digest)
+            if time.monotonic() > until:
+                break
+        is_cut = bool(rows) and (row is not rows[-1] or row["found"] > len(rows))
+        return (workspaces, digests), (workspace, digest) if is_cut else None
 
 
 class TaskRetention:

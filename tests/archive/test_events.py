@@ -12,7 +12,7 @@ from grns.archive.place import DirectoryPlace
 from grns.archive.reader import ArchiveReader
 from grns.dev.servers import LocalPostgres
 from grns.errors import InvalidInputError, UnavailableError
-from grns.maintenance.partitions import keep_partitions
+from grns.maintenance.partitions import archive_partitions, keep_partitions
 from grns.postgres.database import Database
 from tests.archive.test_tasks import DAY, BrokenPlace, retained
 from tests.conftest import new_database
@@ -64,9 +64,11 @@ async def archived(place: DirectoryPlace) -> list[str]:
 async def test_a_partition_goes_once_all_of_it_is_archived(database: Database, tmp_path: Path) -> None:
     place = DirectoryPlace(tmp_path)
     ids, before = await old_log(database)
-    assert await keep_partitions(database, _ROWS, 30 * DAY, place), "there is more to do"
+    await keep_partitions(database, _ROWS, 30 * DAY, is_archived=True)
+    assert await archive_partitions(database, place), "there is more to do"
     assert _FIRST in await tables(database)
-    assert not await keep_partitions(database, _ROWS, 30 * DAY, place)
+    (tmp_path / "events" / f"{1:019}" / "._1~2~3.json").write_text("of another program")
+    assert not await archive_partitions(database, place)
     assert _FIRST not in await tables(database)
     assert await archived(place) == before
     (name,) = await names(place, EVENTS)
@@ -121,7 +123,7 @@ async def test_the_log_of_another_database_is_not_taken_for_this_one(
 
 async def test_a_log_without_an_archive_writes_none(database: Database, tmp_path: Path) -> None:
     await old_log(database)
-    assert not await keep_partitions(database, _ROWS, 30 * DAY)
+    await keep_partitions(database, _ROWS, 30 * DAY)
     assert _FIRST not in await tables(database)
     assert await names(DirectoryPlace(tmp_path), EVENTS) == []
 

@@ -19,12 +19,14 @@ from grns.archive.place import ArchivePlace, DirectoryPlace
 from grns.archive.reader import ArchivedTask, ArchiveReader
 from grns.archive.restore import restore_tasks
 from grns.archive.tasks import TABLES, ArchivedTable
+from grns.bootstrap import services as daemons
+from grns.bootstrap.app import App
 from grns.client.client import Client
 from grns.errors import ConflictError, ContendedError, InvalidInputError, NotFoundError, UnavailableError
 from grns.maintenance.retention import BlobRetention, delete_tasks
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
-from tests.support.harness import eventually, submit_many
+from tests.support.harness import eventually, settings_for, submit_many
 from tests.support.store import claim, deleted, fetch, finish
 
 DAY = 86_400.0
@@ -263,6 +265,8 @@ async def test_what_cannot_be_restored_is_told(client: Client, shared: Database,
     (tmp_path / "elsewhere").mkdir()
     await no_blobs(shared, DirectoryPlace(tmp_path / "elsewhere"))
     await client.submit("noop", pool="worker", idempotency_key="may")
+    (tmp_path / "blobs" / "default").mkdir(parents=True)
+    (tmp_path / "blobs" / "default" / blob.id.removeprefix("sha256-")).write_bytes(b"damaged")
     tasks = await reader.tasks([first.id, second.id, third.id])
     assert await restored(shared, place, tasks) == ["key_taken", "blob_missing", "restored"]
 
@@ -324,11 +328,14 @@ async def _relabelled(url: str, task_id: str) -> None:
     await connection.close()
 
 
-async def test_what_postgres_refuses_to_delete_is_not_archived(shared: Database, tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["", "deferrable initially deferred"])
+async def test_what_postgres_refuses_to_delete_is_not_archived(
+    shared: Database, tmp_path: Path, when: str
+) -> None:
     """A table of a user refers to it: each walk would write it again."""
     ids = await submit_many(shared, 2)
     await ended(shared, *ids)
-    await fetch(shared, "create table public.orders (task_id text references grns.tasks)")
+    await fetch(shared, f"create table public.orders (task_id text references grns.tasks {when})")
     await fetch(shared, "insert into public.orders values ($1)", ids[0])
     try:
         with pytest.raises(InvalidInputError):
@@ -365,6 +372,25 @@ async def test_a_place_that_hangs_holds_up_nothing(
         return False
 
     await eventually(is_retained)
+
+
+async def test_a_place_that_is_away_is_asked_once_a_minute(shared: Database, tmp_path: Path) -> None:
+    (place := tmp_path / "archive").mkdir()
+    ids = await submit_many(shared, 1)
+    await ended(shared, *ids)
+    app = App(settings_for(shared.url, archive=str(place), task_retention_days=7.0))
+    janitor = daemons.janitor(app, shared, app.transport("test"))
+    place.rmdir()
+    with pytest.raises(UnavailableError, match="cannot write the archive"):
+        await janitor._chores["tasks"]()
+    place.mkdir()
+    for name in ("tasks", "blobs", "archived_partitions"):
+        assert not await janitor._chores[name]()
+    assert await fetch(shared, "select from grns.tasks")
+    janitor._archive_rests_until = 0.0
+    await janitor._chores["tasks"]()
+    assert not await fetch(shared, "select from grns.tasks")
+    assert (await ArchiveReader(DirectoryPlace(place), "default").task(ids[0])).id == ids[0]
 
 
 async def test_archives_have_a_bounded_size(

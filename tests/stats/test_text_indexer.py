@@ -183,7 +183,7 @@ async def test_text_goes_with_its_task(client: Client, shared: Database) -> None
     await fetch(
         shared, "update grns.tasks set finished_at = now() - interval '9 days' where id = $1", handle.id
     )
-    await shared.run("delete_tasks", "", 100, 3600.0, 3600.0, None)
+    await shared.run("delete_tasks", "", 100, 3600.0, 3600.0, None, False)
     assert [row["owner"] for row in await fetch(shared, "select owner from grns.texts")] == [other.id]
     assert {row["owner"] for row in await fetch(shared, "select owner from grns.words")} == {other.id}
 

@@ -161,6 +161,6 @@ async def test_they_go_with_their_task(client: Client, shared: Database) -> None
     handle = await client.submit("noop", {}, pool="worker", **SAID)
     await handle.cancel()
     await fetch(shared, "update grns.tasks set finished_at = now() - interval '9 days'")
-    await shared.run("delete_tasks", "", 100, 3600.0, 3600.0, None)
+    await shared.run("delete_tasks", "", 100, 3600.0, 3600.0, None, False)
     for table in ("tasks", "labels", "tags", "texts", "words"):
         assert await fetch(shared, f"select from grns.{table}") == []

@@ -223,5 +223,5 @@ async def test_it_goes_with_its_task(attempts: Attempts, client: Client, shared:
     assert await attempts.run(task.id) == "succeeded"
     assert await fetch(shared, "select from grns.task_lines")
     await fetch(shared, "update grns.tasks set finished_at = now() - interval '9 days'")
-    await shared.run("delete_tasks", "", 100, 3600.0, 3600.0, None)
+    await shared.run("delete_tasks", "", 100, 3600.0, 3600.0, None, False)
     assert await fetch(shared, "select from grns.task_lines") == []

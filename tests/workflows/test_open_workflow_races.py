@@ -102,7 +102,7 @@ async def test_known_task_is_kept_while_it_is_added(shared: Database, client: Cl
     )
     async with shared.transaction() as connection:
         added = await run.submit("noop", pool="worker", idempotency_key="old one", connection=connection)
-        await shared.run("delete_tasks", "", 10_000_000, 86400.0, 86400.0, None)
+        await shared.run("delete_tasks", "", 10_000_000, 86400.0, 86400.0, None, False)
     await run.seal()
     await follow(shared)
     assert (added.id, await counts(run)) == (old.id, ("succeeded", 1, 0, 1, 0))

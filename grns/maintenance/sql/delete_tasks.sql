@@ -4,7 +4,7 @@
 -- `coalesce` keeps the planner from looking each id up in the index of what has ended, while that is still small.
 -- The first row tells of the page. Where it is archived, the rest are the rows that have gone, as JSON, each with its task.
 -- $1 after this id, $2 rows to look at, $3 retention of succeeded and cancelled, $4 of dead and failed, in seconds,
--- $5 ids of those that are archived and may go, with all others kept; null: any, and none is archived
+-- $5 ids of those that may go; null: any, $6 whether the rows that have gone are returned
 with page as (
     select t.id from grns.tasks t where t.id > $1 order by t.id limit $2
 ),
@@ -32,35 +32,35 @@ gone as (
     using doomed d
     where t.id = d.id
     returning t.id, t.workspace, t.task_type, t.status, t.fingerprint, t.discarded_at, t.finished_at,
-        case when $5 is not null then row_to_json(t)::text end as document
+        case when $6::boolean then row_to_json(t)::text end as document
 ),
 -- What it needed goes with it; that others needed it is still to be read.
 needs as (
     delete from grns.needs e where e.task_id = any(array(select g.id from gone g))
-    returning e.task_id as owner, case when $5 is not null then row_to_json(e)::text end as document
+    returning e.task_id as owner, case when $6 then row_to_json(e)::text end as document
 ),
 pauses as (
     delete from grns.task_pauses p where p.task_id = any(array(select g.id from gone g))
 ),
 steps as (
     delete from grns.steps s where s.task_id = any(array(select g.id from gone g))
-    returning s.task_id as owner, case when $5 is not null then row_to_json(s)::text end as document
+    returning s.task_id as owner, case when $6 then row_to_json(s)::text end as document
 ),
 questions as (
     delete from grns.questions q where q.task_id = any(array(select g.id from gone g))
-    returning q.task_id as owner, case when $5 is not null then row_to_json(q)::text end as document
+    returning q.task_id as owner, case when $6 then row_to_json(q)::text end as document
 ),
 progress as (
     delete from grns.progress p where p.task_id = any(array(select g.id from gone g))
-    returning p.task_id as owner, case when $5 is not null then row_to_json(p)::text end as document
+    returning p.task_id as owner, case when $6 then row_to_json(p)::text end as document
 ),
 lines as (
     delete from grns.task_lines l where l.task_id = any(array(select g.id from gone g))
-    returning l.task_id as owner, case when $5 is not null then row_to_json(l)::text end as document
+    returning l.task_id as owner, case when $6 then row_to_json(l)::text end as document
 ),
 labels as (
     delete from grns.labels l where l.task_id = any(array(select g.id from gone g))
-    returning l.task_id, l.workspace, l.tags, case when $5 is not null then row_to_json(l)::text end as document
+    returning l.task_id, l.workspace, l.tags, case when $6 then row_to_json(l)::text end as document
 ),
 tags as (
     delete from grns.tags t
@@ -91,15 +91,15 @@ words as (
 ),
 blob_refs as (
     delete from grns.blob_refs r where r.owner = any(array(select g.id from gone g))
-    returning r.owner as owner, case when $5 is not null then row_to_json(r)::text end as document
+    returning r.owner as owner, case when $6 then row_to_json(r)::text end as document
 ),
 usage as (
     delete from grns.usage u where u.task_id = any(array(select g.id from gone g)) and u.is_summed
-    returning u.task_id as owner, case when $5 is not null then row_to_json(u)::text end as document
+    returning u.task_id as owner, case when $6 then row_to_json(u)::text end as document
 ),
 signals as (
     delete from grns.signals s where s.task_id = any(array(select g.id from gone g))
-    returning s.task_id as owner, case when $5 is not null then row_to_json(s)::text end as document
+    returning s.task_id as owner, case when $6 then row_to_json(s)::text end as document
 ),
 event_waits as (
     delete from grns.event_waits w where w.task_id = any(array(select g.id from gone g))
@@ -117,7 +117,7 @@ keys as (
 ),
 waits as (
     delete from grns.waits w where w.task_id = any(array(select g.id from gone g))
-    returning w.task_id as owner, case when $5 is not null then row_to_json(w)::text end as document
+    returning w.task_id as owner, case when $6 then row_to_json(w)::text end as document
 ),
 noted as (
     insert into grns.deleted_tasks (workspace, task_type, status, fingerprint, count)
@@ -128,14 +128,14 @@ noted as (
 )
 select (select max(p.id) from page p) as last_id, (select count(*) from page) as seen, (select count(*) from gone) as deleted,
     null as name, null as owner, null as workspace, null::timestamptz as at, null as document
-union all select null, null, null, 'tasks', g.id, g.workspace, g.finished_at, g.document from gone g where $5 is not null
-union all select null, null, null, 'needs', e.owner, null, null, e.document from needs e where $5 is not null
-union all select null, null, null, 'waits', w.owner, null, null, w.document from waits w where $5 is not null
-union all select null, null, null, 'steps', s.owner, null, null, s.document from steps s where $5 is not null
-union all select null, null, null, 'signals', s.owner, null, null, s.document from signals s where $5 is not null
-union all select null, null, null, 'questions', q.owner, null, null, q.document from questions q where $5 is not null
-union all select null, null, null, 'progress', p.owner, null, null, p.document from progress p where $5 is not null
-union all select null, null, null, 'task_lines', l.owner, null, null, l.document from lines l where $5 is not null
-union all select null, null, null, 'labels', l.task_id, null, null, l.document from labels l where $5 is not null
-union all select null, null, null, 'blob_refs', r.owner, null, null, r.document from blob_refs r where $5 is not null
-union all select null, null, null, 'usage', u.owner, null, null, u.document from usage u where $5 is not null
+union all select null, null, null, 'tasks', g.id, g.workspace, g.finished_at, g.document from gone g where $6
+union all select null, null, null, 'needs', e.owner, null, null, e.document from needs e where $6
+union all select null, null, null, 'waits', w.owner, null, null, w.document from waits w where $6
+union all select null, null, null, 'steps', s.owner, null, null, s.document from steps s where $6
+union all select null, null, null, 'signals', s.owner, null, null, s.document from signals s where $6
+union all select null, null, null, 'questions', q.owner, null, null, q.document from questions q where $6
+union all select null, null, null, 'progress', p.owner, null, null, p.document from progress p where $6
+union all select null, null, null, 'task_lines', l.owner, null, null, l.document from lines l where $6
+union all select null, null, null, 'labels', l.task_id, null, null, l.document from labels l where $6
+union all select null, null, null, 'blob_refs', r.owner, null, null, r.document from blob_refs r where $6
+union all select null, null, null, 'usage', u.owner, null, null, u.document from usage u where $6

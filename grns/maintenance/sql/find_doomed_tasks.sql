@@ -1,13 +1,17 @@
--- Which tasks of one page of ids delete_tasks.sql would delete, and about how large each is with its steps and log lines, in bytes.
+-- Which tasks of one page of ids delete_tasks.sql would delete, and about how large each is as JSON, in bytes.
 -- Always one row: of the page, without an id, where there is none.
 -- $1 after this id, $2 rows to look at, $3 retention of succeeded and cancelled, $4 of dead and failed, in seconds
 with page as (
     select t.id from grns.tasks t where t.id > $1 order by t.id limit $2
 ),
 doomed as (
-    select t.id, pg_column_size(t.*)
-        + coalesce((select sum(pg_column_size(s.*)) from grns.steps s where s.task_id = t.id), 0)
-        + coalesce((select sum(pg_column_size(l.*)) from grns.task_lines l where l.task_id = t.id), 0) as size
+    select t.id, octet_length(row_to_json(t)::text)
+        + coalesce((select sum(octet_length(row_to_json(s)::text)) from grns.steps s where s.task_id = t.id), 0)
+        + coalesce((select sum(octet_length(row_to_json(l)::text)) from grns.task_lines l where l.task_id = t.id), 0)
+        + coalesce((select sum(octet_length(row_to_json(g)::text)) from grns.signals g where g.task_id = t.id), 0)
+        + coalesce((select sum(octet_length(row_to_json(q)::text)) from grns.questions q where q.task_id = t.id), 0)
+        + coalesce((select sum(octet_length(row_to_json(r)::text)) from grns.progress r where r.task_id = t.id), 0)
+        + coalesce((select sum(octet_length(row_to_json(b)::text)) from grns.labels b where b.task_id = t.id), 0) as size
     from page p
     join grns.tasks t on t.id = p.id
     where ((t.status in ('succeeded', 'cancelled')
