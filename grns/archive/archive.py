@@ -29,7 +29,7 @@ _LINES, _MANIFEST = ".jsonl.gz", ".json"
 _NAME = re.compile(r"(tasks|events)/[0-9-]+/[0-9a-z-]+~[0-9a-z-]+~[0-9a-f-]+")
 _ANSWER_SECONDS = 60.0
 _hanging: set[threading.Thread] = set()
-_SPEED = 6  # of gzip: as small as 9, nearly, in a third of the time
+_GZIP_LEVEL = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ async def write(place: ArchivePlace, name: str, kind: str, rows: Sequence[Archiv
 
 def _write(place: ArchivePlace, name: str, kind: str, rows: Sequence[ArchivedRow]) -> Archive:
     text = "".join(f"{row.text}\n" for row in rows).encode()
-    content = gzip.compress(text, _SPEED, mtime=0)
+    content = gzip.compress(text, _GZIP_LEVEL, mtime=0)
     archive = Archive(
         name=name, kind=kind, rows=len(rows), workspaces=dict(Counter(row.workspace for row in rows)),
         first=rows[0].key, last=rows[-1].key,
@@ -114,8 +114,8 @@ async def read_manifest(place: ArchivePlace, name: str) -> Archive:
     """Return what the manifest of an archive says.
 
     Raises:
-        NotFoundError: there is no such archive.
-        ConflictError: what is there is no manifest of grns, or one of a later version.
+        NotFoundError: no archive has this name.
+        ConflictError: the file is not a manifest, or another version of grns wrote it.
     """
     if not _NAME.fullmatch(name):
         raise NotFoundError(f"{ascii(name)[:200]} is not the name of an archive: it is as `list` shows it")

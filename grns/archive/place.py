@@ -53,7 +53,9 @@ def open_place(url: str) -> ArchivePlace:
             f"GRNS_ARCHIVE={url} is neither the absolute path of a directory nor {', '.join(SCHEMES)}://…"
         )
     if not path.is_dir():
-        raise SettingsError(f"GRNS_ARCHIVE: there is no directory {url}: create it, or mount its volume")
+        raise SettingsError(
+            f"GRNS_ARCHIVE={url}: the directory does not exist; create it, or mount its volume"
+        )
     return DirectoryPlace(path)
 
 

@@ -74,9 +74,8 @@ class ArchiveReader:
         archives: list[Archive] = []
         for name in found:
             async with self._noting(name):
-                if count := (archive := await read_manifest(self._place, name)).workspaces.get(
-                    self._workspace
-                ):
+                archive = await read_manifest(self._place, name)
+                if count := archive.workspaces.get(self._workspace):
                     own = {self._workspace: count}
                     archives.append(replace(archive, rows=count, workspaces=own))
             if len(archives) > limit:
@@ -87,7 +86,7 @@ class ArchiveReader:
         """Yield the rows of an archive that are of the workspace, as JSON.
 
         Raises:
-            NotFoundError: there is no such archive, or nothing in it is of the workspace.
+            NotFoundError: no archive has this name, or it has no rows of the workspace.
             ConflictError: it is damaged.
         """
         archive = await self._own(name)

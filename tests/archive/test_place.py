@@ -44,7 +44,7 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     [
         ("ftp://host/x", "neither the absolute path"),
         ("archive", "neither the absolute path"),
-        ("/nowhere/archive", "there is no directory"),
+        ("/nowhere/archive", "the directory does not exist"),
         ("s3://bucket/x", "pip install 'grns"),
     ],
 )
