@@ -16,6 +16,7 @@ GrnsError
 │   ├── OutcomeUnknownError        the request was sent, the answer never came
 │   └── RateLimitedError           too many requests are in progress
 │       └── BacklogFullError       the pool has as many queued tasks as it may have
+├── OverBudgetError                a budget is used up, and refuses submissions (5)
 ├── WaitTimeoutError               the time to wait has passed (6); also a TimeoutError
 ├── TaskEndedError                 a task ended without a result
 │   ├── TaskFailedError            it failed; another attempt would not have helped
@@ -213,6 +214,12 @@ class RateLimitedError(UnavailableError):
 
 class BacklogFullError(RateLimitedError):
     """The pool has as many queued tasks as its quota allows. Nothing was created: try again later."""
+
+
+class OverBudgetError(GrnsError):
+    """A budget is used up, and refuses submissions. Nothing was created: somebody has to allow more."""
+
+    exit_code = 5
 
 
 class WaitTimeoutError(GrnsError, TimeoutError):

@@ -7,6 +7,8 @@ async def on_dead(event: grns.Event[grns.events.TaskDead], connection) -> None:
 """
 
 from grns.model.audit_events import (
+    BudgetChanged,
+    BudgetExceeded,
     IssueChanged,
     OperationChanged,
     OperationCreated,
@@ -35,6 +37,8 @@ from grns.model.events import (
 
 __all__ = [
     "AgentEvent",
+    "BudgetChanged",
+    "BudgetExceeded",
     "IssueChanged",
     "OperationChanged",
     "OperationCreated",

@@ -17,6 +17,7 @@ from grns.errors import (
     LeaseLostError,
     NotFoundError,
     OutcomeUnknownError,
+    OverBudgetError,
     PermissionDeniedError,
     RateLimitedError,
     SettingsError,
@@ -38,6 +39,7 @@ _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _ERRORS: dict[str, type[GrnsError]] = {
     "stale_token": LeaseLostError,
     "outcome_unknown": OutcomeUnknownError,
+    "over_budget": OverBudgetError,
     "too_many_requests": RateLimitedError,
 }
 # What a request is refused with, whatever stands between grns and its client. The rest of what is not of grns

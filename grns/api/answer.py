@@ -16,6 +16,7 @@ from grns.model.secret import mask_bytes
 PROBLEM_TYPE = "application/problem+json"
 _CHALLENGE = 401
 _LATER = frozenset({429, 503})
+_OVER_BUDGET = "over_budget"
 
 
 class Answer(Response):
@@ -38,7 +39,7 @@ class ProblemAnswer(Answer):
         headers: dict[str, str] = {}
         if problem.status == _CHALLENGE:
             headers["WWW-Authenticate"] = "Bearer"
-        if problem.status in _LATER:
+        if problem.status in _LATER and problem.code != _OVER_BUDGET:  # that lasts until somebody allows more
             headers["Retry-After"] = "1"
         document = asdict(problem) | ({} if trace_id is None else {"trace_id": trace_id})
         super().__init__(document, status_code=problem.status, headers=headers)

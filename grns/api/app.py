@@ -14,6 +14,7 @@ from starlette.responses import Response
 from grns.api import (
     agent,
     blob,
+    budget,
     coordinator,
     count,
     doctor,
@@ -61,6 +62,7 @@ _NOUNS = (
     task_log,
     task_type,
     usage,
+    budget,
     step,
     queue,
     agent,

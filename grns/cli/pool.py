@@ -10,6 +10,7 @@ import click
 
 from grns.bootstrap import tools
 from grns.cli import failure, option
+from grns.cli.budget import budget
 from grns.cli.group import Command, Group
 from grns.cli.limit import limit
 from grns.cli.output import Cell, Column, Output, age, output_option, text
@@ -55,6 +56,7 @@ def pool() -> None:
 
 
 pool.add_command(limit)
+pool.add_command(budget)
 
 
 @pool.command("list", examples=["grns pool list", "grns pool list -o json"])

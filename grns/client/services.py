@@ -9,6 +9,7 @@ from grns.nats import JetStream
 from grns.postgres.database import Database, Session
 from grns.tasks.agents import Agents
 from grns.tasks.blobs import Blobs
+from grns.tasks.budgets import Budgets
 from grns.tasks.mail import Mailbox
 from grns.tasks.questions import Questions
 from grns.tasks.usage import UsageRecords
@@ -52,6 +53,11 @@ class ServiceMethods:
     def usage(self) -> UsageRecords:
         """What tasks have used: tokens, time and money."""
         return UsageRecords(self._database, self._workspace)
+
+    @property
+    def budgets(self) -> Budgets:
+        """What tasks may use in a day or a month: set, list and delete budgets, and allow more."""
+        return Budgets(self._database, self._workspace, self._actor)
 
     @property
     def blobs(self) -> Blobs:

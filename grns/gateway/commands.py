@@ -21,6 +21,7 @@ from grns.errors import (
     InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
+    OverBudgetError,
     UnavailableError,
 )
 from grns.gateway import task_command as command
@@ -88,7 +89,7 @@ class CommandHandler:
         try:
             wanted = command.read(delivery.body, subject=delivery.subject, limits=self._envelope_limits)
             carried = await self._carry_out(wanted)
-        except (InvalidInputError, ConflictError) as error:
+        except (InvalidInputError, ConflictError, OverBudgetError) as error:
             code = problem.of(error).code
             if code == "unknown_need":
                 return await self._wait_for_task(delivery, error, code)

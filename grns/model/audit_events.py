@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -119,6 +120,35 @@ class PoolQuotaChanged(AuditPayload):
 
     agent_type: AgentType
     max_queued: Annotated[int, Field(ge=1)] | None = None
+
+
+class BudgetChanged(AuditPayload):
+    """A budget was created or replaced, more of it was allowed in its present period, or it was deleted.
+
+    Numbers are its own, or what was allowed. None of agent_type: it is of the whole workspace.
+    """
+
+    name: Token
+    change: Literal["put", "allowed", "deleted"]
+    agent_type: AgentType | None = None
+    period: Literal["day", "month"] | None = None
+    action: Literal["warn", "refuse", "ask"] | None = None
+    cost: Annotated[float, Field(gt=0)] | None = None
+    tokens: Annotated[int, Field(ge=1)] | None = None
+
+
+class BudgetExceeded(AuditPayload):
+    """A budget has come to be used up. The maxima contain what was allowed more. Costs are US dollars."""
+
+    name: Token
+    agent_type: AgentType | None = None
+    period: Literal["day", "month"]
+    action: Literal["warn", "refuse", "ask"]
+    begins_on: date
+    used_cost: float
+    used_tokens: int
+    max_cost: float | None = None
+    max_tokens: int | None = None
 
 
 class KeyCreated(AuditPayload):
@@ -317,6 +347,8 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.pool.paused": PoolPaused,
     "evt.pool.resumed": PoolResumed,
     "evt.pool.quota_changed": PoolQuotaChanged,
+    "evt.budget.changed": BudgetChanged,
+    "evt.budget.exceeded": BudgetExceeded,
     "evt.key.created": KeyCreated,
     "evt.key.revoked": KeyRevoked,
     "evt.token_key.rotated": TokenKeyRotated,

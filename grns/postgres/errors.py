@@ -17,6 +17,7 @@ from grns.errors import (
     LeaseLostError,
     NotFoundError,
     OutcomeUnknownError,
+    OverBudgetError,
     RateLimitedError,
     UnavailableError,
     UnusableError,
@@ -39,6 +40,7 @@ _BY_DETAIL: dict[str, type[GrnsError]] = {
     "lease_lost": LeaseLostError,
     "mailbox_full": RateLimitedError,
     "not_found": NotFoundError,
+    "over_budget": OverBudgetError,
     "workflow_sealed": ConflictError,
 }
 _LOGIN = ("28000", "28P01", "3D000", "42501")

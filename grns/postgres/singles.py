@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from grns.errors import BacklogFullError, ContendedError, GrnsError, UnavailableError
+from grns.errors import BacklogFullError, ContendedError, GrnsError, OverBudgetError, UnavailableError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -18,10 +18,10 @@ _MOST_REFUSED = 8  # each takes as long as we wait for a lock
 
 
 async def send_all(send: Send[Item, Answer], batch: Sequence[Item]) -> Sequence[Answer | GrnsError]:
-    """Send many in one statement; if a row is locked by another session, or a pool is full, each alone."""
+    """Send many in one statement; if a row is locked, a pool full or a budget used up, each alone."""
     try:
         return await send(batch)
-    except (ContendedError, BacklogFullError):
+    except (ContendedError, BacklogFullError, OverBudgetError):
         if len(batch) == 1:
             raise
     return await _Singles(send).send(batch)

@@ -27,6 +27,7 @@ from grns.settings import load
 from grns.sync.agents import SyncAgents
 from grns.sync.background import Background, BackgroundClosedError
 from grns.sync.blobs import SyncBlobs
+from grns.sync.budgets import SyncBudgets
 from grns.sync.handle import SyncTaskHandle
 from grns.sync.limits import SyncTaskLimits
 from grns.sync.operator import SyncOperatorMethods
@@ -253,6 +254,11 @@ class SyncClient(SyncOperatorMethods):
     def blobs(self) -> SyncBlobs:
         """Bytes that payloads, results and messages refer to: see `grns.Client.blobs`."""
         return SyncBlobs(self)
+
+    @property
+    def budgets(self) -> SyncBudgets:
+        """What tasks may use in a day or a month: see `grns.Client.budgets`."""
+        return SyncBudgets(self)
 
     @property
     def usage(self) -> SyncUsage:

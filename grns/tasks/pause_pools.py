@@ -8,6 +8,7 @@ the broker does not hear of the end of a pause, they resume within a minute; unt
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -67,7 +68,7 @@ class PoolPauses:
     async def resume(self, agent_type: str, task_type: str | None = None, *, actor: str) -> Pause | None:
         """End a pause, and return what it was; None where there was none. Raises `InvalidInputError`.
 
-        That of a whole pool ends none of its task types.
+        That of a whole pool ends none of its task types. Raises ConflictError if a budget has paused it.
         """
         _check(agent_type, task_type)
         ended = await pause.end(
@@ -81,6 +82,17 @@ class PoolPauses:
             await _set_subjects(self._transport, self._workspace, agent_type, 0.0)
         await self._transport.nudge(subjects.RELAY_NUDGE)
         return ended
+
+
+async def tell_broker(transport: JetStream, changed: Sequence[tuple[Pause, bool]]) -> None:
+    """Pause and resume the priority subjects of pools whose pauses have begun or ended."""
+    for one, has_begun in changed:
+        if has_begun:
+            await _pause_subjects(transport, one)
+        else:
+            await _set_subjects(transport, one.workspace, one.agent_type, 0.0)
+    if changed:
+        await transport.nudge(subjects.RELAY_NUDGE)
 
 
 class PausedSubjects:

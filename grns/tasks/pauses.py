@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from grns.errors import InvalidInputError
+from grns.errors import ConflictError, InvalidInputError
 from grns.postgres import audit_log as change
 from grns.postgres.database import Connection, Database, Row, Session, run
 
@@ -19,6 +19,7 @@ class Pause:
     """A pause of a pool, or of one of its task types.
 
     It lasts until it is resumed, or until its end: `left_seconds` after it was read, by the database's clock.
+    That of a `budget` lasts until more of the budget is allowed, or its next period begins.
     """
 
     workspace: str
@@ -28,6 +29,7 @@ class Pause:
     paused_by: str
     reason: str | None
     until: datetime | None
+    budget: str | None
     left_seconds: float | None
 
 
@@ -53,30 +55,43 @@ async def begin(
         if not rows:
             raise InvalidInputError("bad_until", "a pause ends in the future")
         begun = Pause(**rows[0])
-        await change.note(
-            connection,
-            workspace=workspace,
-            kind="evt.pool.paused",
-            actor=actor,
-            payload={
-                "agent_type": agent_type,
-                "task_type": task_type,
-                "until": begun.until,
-                "reason": reason,
-            },
-        )
+        await _note_begin(connection, actor, begun)
     return begun
 
 
 async def end(
     database: Database | Session, *, workspace: str, agent_type: str, task_type: str | None, actor: str
 ) -> Pause | None:
-    """End a pause, and return what it was; None where there was none."""
+    """End a pause, and return what it was; None where there was none. That of a budget is a ConflictError."""
     async with database.transaction() as connection:
         rows = await run(connection, "resume_pool", workspace, agent_type, task_type or _ALL)
         for row in rows:
             await _note_end(connection, actor, row)
-    return Pause(**rows[0]) if rows else None
+    if rows:
+        return Pause(**rows[0])
+    for one in await in_force(database, workspace, [agent_type]):
+        if one.budget is not None and one.task_type == task_type:
+            raise ConflictError(
+                f"the budget {one.budget} has paused {agent_type}: allow more of it, and the pool is resumed"
+            )
+    return None
+
+
+async def follow_budgets(connection: Connection) -> list[tuple[Pause, bool]]:
+    """Pause the pools of budgets that ask and are used up, and resume those of others.
+
+    Returns the pauses, each with whether it has begun.
+    """
+    changed = []
+    for row in await run(connection, "pause_for_budgets"):
+        fields = dict(row)
+        has_begun = fields.pop("is_begun")
+        changed.append((Pause(**fields), has_begun))
+        if has_begun:
+            await _note_begin(connection, None, changed[-1][0])
+        else:
+            await _note_end(connection, None, row)
+    return changed
 
 
 async def end_lapsed(database: Database, limit: int) -> int:
@@ -97,6 +112,17 @@ async def in_force(database: Database | Session, workspace: str, agent_types: Se
 async def of_whole_pools(database: Database, after: tuple[str, str], limit: int) -> list[Pause]:
     """Return the pauses of whole pools in all workspaces, those behind a workspace and agent type."""
     return [Pause(**row) for row in await database.run("read_paused_pools", *after, limit)]
+
+
+async def _note_begin(connection: Connection, actor: str | None, begun: Pause) -> None:
+    """Log a pause, in its transaction."""
+    await change.note(
+        connection, workspace=begun.workspace, kind="evt.pool.paused", actor=actor,
+        payload={
+            "agent_type": begun.agent_type, "task_type": begun.task_type, "until": begun.until,
+            "reason": begun.reason,
+        },
+    )  # fmt: skip
 
 
 async def _note_end(connection: Connection, actor: str | None, row: Row) -> None:

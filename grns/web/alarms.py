@@ -1,4 +1,4 @@
-"""Alarms: pools without workers or paused, silent workers, and task types without a handler."""
+"""Alarms: pools without workers or paused, used-up budgets, silent workers, task types without a handler."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def pool_alarms(pools: Sequence[Mapping[str, Any]]) -> list[Alarm]:
     for pool in pools:
         name, path = pool["agent_type"], f"/pools/{pool['agent_type']}"
         queued = f"{counted(pool['queued'], 'task')}{' or more' if pool['has_more'] else ''} queued"
-        if any(pause["task_type"] is None for pause in pool["pauses"]):
+        budget = next((pause["budget"] for pause in pool["pauses"] if pause["budget"] is not None), None)
+        if budget is not None:
+            text = f"Pool {name} is paused until more of the budget {budget} is allowed: {queued}."
+            alarms.append(Alarm("note", text, "/usage"))
+        elif any(pause["task_type"] is None for pause in pool["pauses"]):
             alarms.append(Alarm("note", f"Pool {name} is paused: {queued}.", path))
         elif pool["queued"] and not pool["workers"]:
             alarms.append(Alarm("bad", f"No worker serves pool {name}: {queued}.", path))
@@ -42,6 +46,20 @@ def pool_alarms(pools: Sequence[Mapping[str, Any]]) -> list[Alarm]:
             if pause["task_type"] is not None
         ]
     return alarms
+
+
+def budget_alarms(budgets: Sequence[Mapping[str, Any]]) -> list[Alarm]:
+    """Return alarms of budgets that are used up. Those that ask are told with their pools."""
+    return [
+        Alarm(
+            "bad" if budget["action"] == "refuse" else "note",
+            f"The budget {budget['name']} of this {budget['period']} is used up"
+            + (": submissions are refused." if budget["action"] == "refuse" else "."),
+            "/usage",
+        )
+        for budget in budgets
+        if budget["exceeded_since"] is not None and budget["action"] != "ask"
+    ]
 
 
 def worker_alarms(workers: Sequence[Mapping[str, Any]]) -> list[Alarm]:

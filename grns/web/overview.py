@@ -40,7 +40,9 @@ async def overview(request: PageRequest) -> Response:
         page = await request.fetch("/tasks", filter=term("status", "queued"), limit=_QUEUED)
         queued = page["items"]
     issues = await request.fetch("/issues", state=["new", "regressed"], limit=_ISSUES)
+    budgets = (await request.fetch("/budgets"))["items"]
     found = [
+        *alarms.budget_alarms(budgets),
         *alarms.pool_alarms(pools),
         *alarms.handler_alarms(queued, workers),
         *alarms.worker_alarms(workers),

@@ -54,6 +54,7 @@ NOTICES = {
     "sent": "The message is in the agent's mailbox.",
     "told": "The agent learns of it with its next heartbeat, renewal or claim.",
     "limit_paused": "Paused: no task that waits for room is queued. Queued and running tasks continue.",
+    "allowed": "Allowed: pools that the budget has paused resume within two seconds, if it is enough.",
     "operation_cancelled": "The operation is cancelled. Moved tasks stay moved.",
     "operation": "The operation was started.",
     "resent": "The message was sent again.",

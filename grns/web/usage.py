@@ -18,6 +18,20 @@ async def usage(request: PageRequest) -> Response:
     said = request.query_params.getlist("by")
     by = [key for key in USAGE_KEYS if key in (said or _USUAL)]
     rows = (await request.fetch("/usage", by=by))["items"]
+    budgets = (await request.fetch("/budgets"))["items"]
     return await request.render(
-        "usage.html", rows=rows, by=by, keys=USAGE_KEYS, total=sum(row["cost"] for row in rows)
+        "usage.html",
+        rows=rows,
+        by=by,
+        keys=USAGE_KEYS,
+        total=sum(row["cost"] for row in rows),
+        budgets=budgets,
     )
+
+
+@pages.post("/usage/{budget}/allow")
+async def allow_more(request: PageRequest) -> Response:
+    """Allow more of a budget until its present period ends."""
+    fields = {"cost": request.fields.number("cost"), "tokens": request.fields.integer("tokens")}
+    await request.change(f"/budgets/{request.name('budget')}/allow", fields)
+    return request.redirect("/usage", notice="allowed")

@@ -114,6 +114,7 @@ class Worker:
         self._shared_consumer: Consumer | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._is_registered = False
         self.ready = asyncio.Event()
         """Set once it takes tasks."""
 
@@ -169,6 +170,8 @@ class Worker:
             return True
         beginning.cancel()
         await asyncio.wait({beginning})
+        if self._is_registered:
+            await self._sign_off()
         self._heartbeat.stop()
         return False
 
@@ -181,6 +184,7 @@ class Worker:
         most = await agent.register(
             self._database, self._claimant, concurrency=self._slots.size, version=self._version
         )
+        self._is_registered = True
         if most is not None:
             self._slots.size = min(self._slots.size, most)
 
@@ -357,6 +361,9 @@ class Worker:
         self._leases.end_all("shutdown")
         await self._wait(asyncio.get_running_loop().time() + _LAST_WORDS_SECONDS)
         self._handlers.close()
+        await self._sign_off()
+
+    async def _sign_off(self) -> None:
         try:
             await agent.stop(self._database, self._claimant.agent_id)
         except GrnsError as error:

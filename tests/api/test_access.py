@@ -32,6 +32,7 @@ from grns.schedules.service import put as put_schedule
 from grns.tasks import saved_filters as saved_filter
 from grns.tasks.agents import Agents
 from grns.tasks.blobs import Blobs
+from grns.tasks.budgets import Budgets
 from grns.webhooks.service import create_webhook, ping_webhook
 from tests.support.api import OURS, THEIRS, Door, good, problem_of
 from tests.support.harness import submit
@@ -165,13 +166,14 @@ async def _theirs(database: Database) -> dict[str, str]:
     limit = limit_spec(name="theirs", agent_type="none", max_tasks=1)
     await put_limit(database, limit, workspace=THEIRS, actor=ACTOR)
     await Agents(database, THEIRS, ACTOR).put("theirs", pool="worker")
+    await Budgets(database, THEIRS, ACTOR).put("theirs", pool="none", max_cost=10)
     graph = '[{"task_type": "noop"}]'
     await database.run("submit_graph", graph, THEIRS, ACTOR, '{"name": "theirs", "is_open": true}')
     blob = await Blobs(database, THEIRS).put(CANARY.encode())
     (question,) = await fetch(database, _QUESTION, THEIRS, task_id)
     (workflow,) = await fetch(database, "select id from grns.workflows where workspace = $1", THEIRS)
     return {
-        "workflow_id": workflow["id"], "schedule": "theirs", "limit": "theirs",
+        "workflow_id": workflow["id"], "schedule": "theirs", "limit": "theirs", "budget": "theirs",
         "question_id": str(question["id"]),
         "task_id": task_id, "message_id": str(letters[0]["id"]), "fingerprint": "beef",
         "number": str(made.id), "agent_type": "worker", "key_id": key.id, "name": "theirs",
@@ -180,7 +182,7 @@ async def _theirs(database: Database) -> dict[str, str]:
 
 
 # Routes that make what they name, of whatever workspace others of that name are.
-_PUT = ("save_filter", "put_agent", "put_blob")
+_PUT = ("save_filter", "put_agent", "put_blob", "put_budget")
 
 
 class _Never:

@@ -93,6 +93,8 @@ BODIES: dict[str, Any] = {
     "backfill_schedule": {"start": (_NOW - timedelta(days=1)).isoformat(), "end": _NOW.isoformat()},
     "prune_schedules": {},
     "put_pool_quota": {"max_queued": 10},
+    "put_budget": {"max_cost": 10},
+    "allow_budget": {"cost": 5},
     "put_limit_key": {"key": "acme", "max_tasks": 2},
     "put_limit": {"name": "api", "agent_type": "none", "max_tasks": 1},
     "create_operation": {"action": "redrive", "filter": ""},

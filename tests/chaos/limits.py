@@ -29,8 +29,9 @@ _QUEUED, _CLAIMED = "evt.task.queued", "evt.task.claimed"
 
 
 async def put_limits(url: str) -> None:
-    """Put them, straight into the database."""
+    """Put them, straight into the database; with them a budget, at which the scheduler looks."""
     async with grns.connect(database_url=url, nats_url=_NOWHERE) as client:
+        await client.budgets.put("storm", max_cost=1_000_000, action="ask")
         for pool in _POOLS:
             await client.limits.put(
                 "storm-tenant", pool=pool, tasks=[LIMITED], key="tenant", max=_ONE_OF_TENANT

@@ -14,9 +14,11 @@ from grns.client.limits import TaskLimits
 from grns.client.schedules import Schedules
 from grns.limits.model import LimitKey, TaskLimit
 from grns.model.blob import BlobState
+from grns.model.budget import Budget
 from grns.model.usage import UsageItem, UsageSum
 from grns.schedules.model import Schedule, ScheduleRun
 from grns.tasks.blobs import Blobs
+from grns.tasks.budgets import Budgets
 from grns.tasks.usage import UsageRecords
 from tests.site.text import GENERATED
 
@@ -38,6 +40,8 @@ _BESIDE = {
     "Client.blobs": Blobs,
     "BlobState": BlobState,
     "Client.usage": UsageRecords,
+    "Client.budgets": Budgets,
+    "Budget": Budget,
     "UsageItem": UsageItem,
     "UsageSum": UsageSum,
 }

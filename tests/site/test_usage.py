@@ -23,7 +23,7 @@ async def test_the_page_about_usage(
     written("usage.md", tmp_path)
     fleet.start("server")
     fleet.start("worker", "start", "writers:pool", PYTHONPATH=str(tmp_path))
-    (shell,) = blocks("usage.md")
+    shell, budget, more = blocks("usage.md")
 
     def run(*arguments: str) -> str:
         return subprocess.run(
@@ -33,3 +33,5 @@ async def test_the_page_about_usage(
     shown = run("sh", "-ec", shell)
     assert "$0.0400" in shown
     assert "gpt-4o-mini" in shown
+    assert "$0.04 of $200.00" in run("sh", "-ec", f"{budget}\nsleep 3\n{budget}")
+    assert "$0.04 of $250.00" in run("sh", "-ec", more)

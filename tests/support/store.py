@@ -131,8 +131,8 @@ async def empty(database: Database) -> None:
 _CLEANER = "test cleaner"
 # Tasks first: their deletion is written down in other tables.
 _TABLES = (
-    "pauses", "pool_quotas", "tasks", "events", "dead_letters", "processed_messages", "workers", "agents",
-    "earlier_lives", "mail", "task_types", "failovers", "replays",
+    "pauses", "pool_quotas", "budgets", "tasks", "events", "dead_letters", "processed_messages", "workers",
+    "agents", "earlier_lives", "mail", "task_types", "failovers", "replays",
     "task_counts", "deleted_tasks", "kept_tasks", "task_minutes", "issues", "operations", "operation_tasks",
     "webhooks",
     "webhook_secrets", "webhook_deliveries", "api_keys", "ended_sessions", "saved_filters", "needs", "waits",

@@ -28,6 +28,7 @@ from grns.schedules.model import schedule_spec
 from grns.schedules.service import put
 from grns.tasks import pauses as pause
 from grns.tasks import saved_filters as saved_filter
+from grns.tasks.budgets import Budgets
 from grns.telemetry.service_signals import RequestCrashed
 from grns.web.app import POLICY, make_site
 from grns.web.authentication import COOKIE
@@ -366,6 +367,7 @@ async def furnish(database: Database) -> Furnished:
     ((workflow,),) = await fetch(database, "select id from grns.workflows where workspace = 'default'")
     spec = schedule_spec(name="daily", task_type="fetch", agent_type="worker", cron="0 9 * * *")
     await put(database, spec, workspace="default", actor=ACTOR, limits=Limits())
+    await Budgets(database, "default", ACTOR).put("writing", pool="worker", max_cost=10, max_tokens=1000)
     await put_limit(database, "tenant", task_types=["import_file"], key="tenant", max_tasks=1)
     for tenant in ("a", "a", "b"):
         await submit(database, "import_file", payload={"tenant": tenant})

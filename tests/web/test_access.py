@@ -30,7 +30,7 @@ NOTHING = {
     "task_id": "gr-nothing", "message_id": str(uuid4()), "fingerprint": "0f0f", "number": "999999",
     "agent_type": "worker", "key_id": "0" * 20, "name": "nothing", "webhook_id": "wh-nothing", "seq": "7",
     "workflow_id": "wf-nothing", "schedule": "nothing", "limit": "nothing", "question_id": str(uuid4()),
-    "blob_id": f"sha256-{'0' * 64}",
+    "blob_id": f"sha256-{'0' * 64}", "budget": "nothing",
 }  # fmt: skip
 CHANGES = {
     "tasks": "cancel", "operations": "pause", "pools": "pause", "workflows": "pause", "schedules": "pause",

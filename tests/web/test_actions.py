@@ -24,6 +24,7 @@ from grns.webhooks.service import create_webhook
 from tests.dead_letters.test_message import body
 from tests.support.aggregators import begin_here, count_all
 from tests.support.api import HERE, OURS, Door
+from tests.support.budgets import look_at_budgets, note_usage
 from tests.support.harness import manage, root_key, settings_for, submit, submit_many
 from tests.support.operations import dead_tasks
 from tests.support.store import ACTOR, FINGERPRINT, fetch, log_of, place, row_of
@@ -162,6 +163,17 @@ async def test_a_limit_shows_its_keys_and_is_paused_and_resumed(guest: Browser, 
     assert "the disk is full" in (await guest.open(at)).root.text
     assert "Resumed" in told(await guest.send(at, f"{at}/resume"))
     assert "worker" in (await guest.open("/limits")).root.text
+
+
+async def test_more_of_a_budget_is_allowed(guest: Browser, shared: Database) -> None:
+    await furnish(shared)
+    await note_usage(shared, cost=11)
+    await look_at_budgets(shared)
+    assert "The budget writing of this month is used up." in (await guest.open("/")).root.text
+    shown = await guest.send("/usage", "/usage/writing/allow", more={"cost": "5.50"})
+    assert "Allowed" in told(shown)
+    assert "$11.00 of $15.50" in shown.root.text
+    await guest.send("/usage", "/usage/writing/allow", status=400, more={"cost": "-1"})
 
 
 # ---------------------------------------------------------------- many tasks

@@ -10,5 +10,5 @@ with ended as (
 delete from grns.pauses p
 using ended e
 where p.workspace = e.workspace and p.agent_type = e.agent_type and p.task_type = e.task_type
-returning p.workspace, p.agent_type, nullif(p.task_type, '') as task_type, p.paused_at, p.paused_by, p.reason, p.until,
+returning p.workspace, p.agent_type, nullif(p.task_type, '') as task_type, p.paused_at, p.paused_by, p.reason, p.until, p.budget,
     extract(epoch from p.until - now())::double precision as left_seconds

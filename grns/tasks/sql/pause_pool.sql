@@ -8,6 +8,6 @@ from (select coalesce($6, now() + $7::double precision * interval '1 second') as
 where u.until is null or u.until > now()
 on conflict (workspace, agent_type, task_type) do update
 set paused_at = case when p.until <= now() then now() else p.paused_at end, paused_by = excluded.paused_by,
-    reason = excluded.reason, until = excluded.until
-returning p.workspace, p.agent_type, nullif(p.task_type, '') as task_type, p.paused_at, p.paused_by, p.reason, p.until,
+    reason = excluded.reason, until = excluded.until, budget = null
+returning p.workspace, p.agent_type, nullif(p.task_type, '') as task_type, p.paused_at, p.paused_by, p.reason, p.until, p.budget,
     extract(epoch from p.until - now())::double precision as left_seconds

@@ -95,6 +95,7 @@ async def furnish(stage: Stage, sizes: Sizes, door: Door) -> Things:
     schedule = door.act("/schedules", daily)["name"]
     one = {"name": "mail", "agent_type": "mailer", "key": "to", "max_tasks": 5}
     limit = door.act("/limits", one)["name"]
+    door.act("/budgets/mail", {"agent_type": "mailer", "max_cost": 10}, method="PUT")
     agent = door.act("/agents/mailer-1", {"agent_type": "mailer"}, method="PUT")["name"]
     question = str(await stage.connection.fetchval(_QUESTION, OURS, tasks["queued"][0]))
     blob = await stage.connection.fetchval(

@@ -212,6 +212,8 @@ def _rest(things: Things) -> Iterator[Question]:
     yield Question("list_blobs", "", [_path("/blobs")])
     yield Question("read_blob", "", [_path(f"/blobs/{things.blob}")])
     yield Question("sum_usage", "", [_path("/usage", {"by": ["day", "model"]})])
+    yield Question("list_budgets", "", [_path("/budgets")])
+    yield Question("read_budget", "", [_path("/budgets/mail")])
     yield Question("list_published", "", [_path("/task-types")])
     yield Question("read_own_key", "", [_path("/me")])
     yield Question("read_question", "", [_path(f"/questions/{things.question}")])

@@ -154,7 +154,7 @@ $$;
 -- expression for each row costs more than all the rest. `actor` is who asks, for all of them. What is `needy` waits for
 -- other tasks, whatever its delay: the caller writes which (see grns.submit_graph). A task that falls under limits waits
 -- until it is admitted. `uniques` are rules as of grns.is_unique: what is merged into another task has a row, which is not
--- `same` if the rule refuses it. What is `bounded` is refused while its pool is full. `wakes` is for transactions that are not
+-- `same` if the rule refuses it. What is `bounded` is refused while its pool is full, or a budget used up. `wakes` is for transactions that are not
 -- ours to commit: no process of grns can tell the relay of them. `labels` are what is said of each, as of grns.labels_of.
 create function grns.submit_tasks(
     ids text[], workspaces text[], task_types text[], agent_types text[], priorities smallint[],
@@ -200,6 +200,20 @@ begin
         if found then
             raise exception 'grns: the pool % is full: % of its tasks are queued', answer.agent_type, answer.max_queued
                 using errcode = 'configuration_limit_exceeded', detail = 'backlog_full';
+        end if;
+    end if;
+    if bounded and exists (select from grns.budgets b where b.exceeded_since is not null and b.action = 'refuse') then
+        select b.name, b.period into answer
+        from grns.budgets b
+        where b.exceeded_since is not null and b.action = 'refuse' and b.begins_on = grns.period_begin(b.period)
+            and exists (
+                select from unnest(ids, workspaces, agent_types) as w (id, workspace, agent_type)
+                where b.workspace = coalesce(w.workspace, workspaces[1])
+                    and b.agent_type in ('', coalesce(w.agent_type, agent_types[1])))
+        limit 1;
+        if found then
+            raise exception 'grns: the budget % of this % is used up', answer.name, answer.period
+                using errcode = 'configuration_limit_exceeded', detail = 'over_budget';
         end if;
     end if;
     if cardinality(uniques) > 0 then

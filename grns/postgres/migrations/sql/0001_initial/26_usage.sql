@@ -40,3 +40,32 @@ create table grns.usage_days (
     unpriced_items     bigint not null,                    -- of which no cost is known
     primary key (workspace, day, agent_type, task_type, model)
 );
+
+-- What tasks may use in a day or a month (UTC). The scheduler looks every two seconds, and notes what was used.
+create table grns.budgets (
+    workspace      text collate "C" not null,
+    name           text collate "C" not null,
+    agent_type     text collate "C" not null default '',  -- '' is all of the workspace
+    period         text not null,
+    max_cost       numeric(20, 8),                        -- US dollars
+    max_tokens     bigint,
+    action         text not null,
+    begins_on      date,                                  -- the first day of the period that these are about
+    used_cost      numeric(20, 8) not null default 0,
+    used_tokens    bigint not null default 0,
+    extra_cost     numeric(20, 8) not null default 0,     -- what was allowed beyond it, in this period
+    extra_tokens   bigint not null default 0,
+    exceeded_since timestamptz,
+    looked_at      timestamptz,
+    updated_at     timestamptz not null default now(),
+    updated_by     text not null,
+    primary key (workspace, name),
+    constraint budgets_period check (period in ('day', 'month')),
+    constraint budgets_action check (action in ('warn', 'refuse', 'ask')),
+    constraint budgets_amount check (num_nonnulls(max_cost, max_tokens) > 0)
+);
+
+-- The first day of the present period.
+create function grns.period_begin(period text) returns date language sql stable as $$
+    select date_trunc(period, now() at time zone 'UTC')::date
+$$;

@@ -36,6 +36,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('blob_refs', 'select, insert, delete'),
     ('usage', 'select, insert'),
     ('usage_days', 'select'),
+    ('budgets', 'select, insert, update, delete'),
     ('signals', 'select, insert, update (taken_by), delete'),
     ('signal_waits', 'select, insert, update (name, step, until), delete'),
     ('event_waits', 'select, insert, delete'),
