@@ -23,7 +23,7 @@ async def as_tenant(database: Database, workspace: str) -> AsyncIterator[Session
     async with database.transaction() as connection:
         if not await run(connection, "become_tenant", subjects.token(workspace, name="workspace")):
             raise UnusableError(f"the database has no role {ROLE}: run `grns admin workspace isolate`")
-        yield Session(connection, database.vault, database.blob_limits)
+        yield Session(connection, database.vault, database.blob_rules)
 
 
 async def isolate(database: Database) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from grns.errors import InvalidInputError
-from grns.model.blob import BlobLimits
+from grns.model.blob import BlobRules
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.worker.step_function import call_step
 
@@ -145,7 +145,7 @@ class PoolRunner:
             raise
         except BaseException as error:
             raise judgement.alone(error, handler) from None
-        return loads_stored(judgement.result_text(handler, value, _VALUES, BlobLimits().document))
+        return loads_stored(judgement.result_text(handler, value, _VALUES, BlobRules().document))
 
 
 async def _call_function(function: Callable[..., Any], task: AgentTask, slot: _Slot) -> Any:

@@ -16,8 +16,8 @@ from grns.api.answer import Answer
 from grns.api.page import Cursor, Limit, PageOf, answer
 from grns.api.route import router
 from grns.errors import InvalidInputError
-from grns.model.blob import BLOB, Blob, BlobState, digest_of
-from grns.tasks.blobs import PART_BYTES
+from grns.model.blob import BLOB, Blob, BlobState, KeptBlob, digest_of
+from grns.tasks.blobs import PART_BYTES, Blobs, read_object
 
 routes = router("blobs")
 
@@ -79,36 +79,41 @@ async def read_blob(
 async def download(request_context: RequestContext, blob_id: str, wanted: str | None = None) -> Response:
     """Return a response that streams a blob as a file, or the range of bytes that is wanted."""
     async with request_context.reading() as database:
-        size, media_type = await request_context.client(database).blobs.size(blob_id)
-    first, last = _range(wanted, size)
+        kept = await request_context.client(database).blobs.find(blob_id)
+    first, last = _range(wanted, kept.size)
     headers = {
         "content-length": str(last - first),
         "content-disposition": f'attachment; filename="{blob_id}"',
         "accept-ranges": "bytes",
     }
-    is_part = (first, last) != (0, size)
+    is_part = (first, last) != (0, kept.size)
     if is_part:
-        headers["content-range"] = f"bytes {first}-{last - 1}/{size}"
+        headers["content-range"] = f"bytes {first}-{last - 1}/{kept.size}"
     return StreamingResponse(
-        _parts(request_context, blob_id, first, last),
+        _parts(request_context, kept, first, last),
         status_code=206 if is_part else 200,
-        media_type=media_type or ANY_TYPE,
+        media_type=kept.media_type or ANY_TYPE,
         headers=headers,
     )
 
 
 async def _parts(
-    request_context: RequestContext, blob_id: str, first: int, last: int
+    request_context: RequestContext, kept: KeptBlob, first: int, last: int
 ) -> AsyncIterator[bytes]:
     """Read part after part, as fast as the client takes them, without a connection between two."""
     while first < last:
-        async with request_context.reading() as database:
-            blobs = request_context.client(database).blobs
-            part = await blobs.part(blob_id, first, min(PART_BYTES, last - first))
+        part = await _part(request_context, kept, first, min(PART_BYTES, last - first))
         if not part:
             return
         yield part
         first += len(part)
+
+
+async def _part(request_context: RequestContext, kept: KeptBlob, start: int, length: int) -> bytes:
+    if kept.object is not None:  # no connection waits for the blob store
+        return await read_object(request_context.context.database.blob_rules, kept.object, start, length)
+    async with request_context.reading() as database:
+        return await request_context.client(database).blobs.part(kept, start, length)
 
 
 def _range(wanted: str | None, size: int) -> tuple[int, int]:
@@ -130,13 +135,14 @@ def _range(wanted: str | None, size: int) -> tuple[int, int]:
 async def _put(request: Request, request_context: RequestContext, blob_id: str | None) -> Blob:
     context = request_context.context
     async with context.uploads.of(request_context.workspace):
-        content = await _body(request, context.database.blob_limits.most_bytes)
+        content = await _body(request, context.database.blob_rules.most_bytes)
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        upload = await Blobs(context.database, request_context.workspace).upload(
+            content, digest=None if blob_id is None else digest_of(blob_id)
+        )
         async with request_context.reading() as database:
-            return await request_context.client(database).blobs.put(
-                content,
-                media_type=None if media_type in ("", ANY_TYPE) else media_type,
-                digest=None if blob_id is None else digest_of(blob_id),
+            return await request_context.client(database).blobs.keep(
+                upload, None if media_type in ("", ANY_TYPE) else media_type
             )
 
 

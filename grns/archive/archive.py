@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import hashlib
 import json
 import re
-import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from grns.archive.place import ArchivePlace
-from grns.errors import ConflictError, GrnsError, NotFoundError, UnavailableError
+from grns.errors import ConflictError, NotFoundError
 from grns.model.envelope import rfc3339
+from grns.runtime.place import FilePlace, PlaceCalls
 
 TASKS, EVENTS = "tasks", "events"
-Given = ParamSpec("Given")
-Result = TypeVar("Result")
 _FORMAT = 1
 _LINES, _MANIFEST = ".jsonl.gz", ".json"
 _NAME = re.compile(r"(tasks|events)/[0-9-]+/[0-9a-z-]+~[0-9a-z-]+~[0-9a-f-]+")
-_ANSWER_SECONDS = 60.0
-_hanging: set[threading.Thread] = set()
+in_thread = PlaceCalls("archive")
 _GZIP_LEVEL = 6
 
 
@@ -65,7 +58,7 @@ class ArchivedRow:
     text: str
 
 
-async def write(place: ArchivePlace, name: str, kind: str, rows: Sequence[ArchivedRow]) -> Archive:
+async def write(place: FilePlace, name: str, kind: str, rows: Sequence[ArchivedRow]) -> Archive:
     """Write rows to a new archive; when it returns, both files survive a power cut.
 
     The manifest is written last: what has none is not an archive, and is written again.
@@ -76,7 +69,7 @@ async def write(place: ArchivePlace, name: str, kind: str, rows: Sequence[Archiv
     return await in_thread(_write, place, name, kind, rows)
 
 
-def _write(place: ArchivePlace, name: str, kind: str, rows: Sequence[ArchivedRow]) -> Archive:
+def _write(place: FilePlace, name: str, kind: str, rows: Sequence[ArchivedRow]) -> Archive:
     text = "".join(f"{row.text}\n" for row in rows).encode()
     content = gzip.compress(text, _GZIP_LEVEL, mtime=0)
     archive = Archive(
@@ -97,7 +90,7 @@ def _document(archive: Archive) -> dict[str, Any]:
     }
 
 
-async def names(place: ArchivePlace, folder: str) -> list[str]:
+async def names(place: FilePlace, folder: str) -> list[str]:
     """Return the names of all archives in a folder, such as `tasks`, the latest first."""
     found = await in_thread(place.names, folder)
     said = [name.removesuffix(_MANIFEST) for name in found if name.endswith(_MANIFEST)]
@@ -110,7 +103,7 @@ def span_of(name: str) -> tuple[str, str, str]:
     return first, last, mark
 
 
-async def read_manifest(place: ArchivePlace, name: str) -> Archive:
+async def read_manifest(place: FilePlace, name: str) -> Archive:
     """Return what the manifest of an archive says.
 
     Raises:
@@ -130,7 +123,7 @@ async def read_manifest(place: ArchivePlace, name: str) -> Archive:
         raise ConflictError(f"{name}{_MANIFEST} is not a manifest of an archive: {error!r}") from error
 
 
-async def read_lines(place: ArchivePlace, archive: Archive) -> list[str]:
+async def read_lines(place: FilePlace, archive: Archive) -> list[str]:
     """Return the lines of an archive, in their order.
 
     Raises:
@@ -139,7 +132,7 @@ async def read_lines(place: ArchivePlace, archive: Archive) -> list[str]:
     return await in_thread(_read_lines, place, archive)
 
 
-def _read_lines(place: ArchivePlace, archive: Archive) -> list[str]:
+def _read_lines(place: FilePlace, archive: Archive) -> list[str]:
     try:
         text = gzip.decompress(place.read(archive.path))
     except (OSError, EOFError, zlib.error) as error:
@@ -148,50 +141,3 @@ def _read_lines(place: ArchivePlace, archive: Archive) -> list[str]:
         raise ConflictError(f"{archive.path} is damaged: its sha256 is not that of its manifest")
     # Not splitlines(): JSON may have U+2028 and its like within a string.
     return [line for line in text.decode().split("\n") if line]
-
-
-async def in_thread(function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs) -> Result:
-    """Call what reads or writes an archive, in a thread of its own.
-
-    A disk or network that hangs holds up nothing for ever: not the caller, nor threads of others, nor the end
-    of the process. As long as one call hangs, others fail at once.
-
-    Raises:
-        UnavailableError: it took more than a minute, failed, or an earlier call still hangs.
-    """
-    _hanging.difference_update([thread for thread in _hanging if not thread.is_alive()])
-    if _hanging:
-        raise UnavailableError("the archive does not answer: an earlier request still waits for it")
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Result] = loop.create_future()
-
-    def call() -> None:
-        try:
-            settle = partial(_settle, answer, function(*args, **kwargs), None)
-        except Exception as error:
-            settle = partial(_settle, answer, None, error)
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle)
-
-    thread = threading.Thread(target=call, name="archive", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise UnavailableError(f"the archive cannot be asked: {error}") from error
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            return await answer
-    except TimeoutError as error:
-        _hanging.add(thread)
-        raise UnavailableError(f"the archive did not answer within {_ANSWER_SECONDS:g} s") from error
-
-
-def _settle(answer: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
-    if answer.done():  # it is not waited for any more
-        return
-    if error is None:
-        answer.set_result(value)
-    elif isinstance(error, GrnsError):
-        answer.set_exception(error)
-    else:
-        answer.set_exception(UnavailableError(f"the archive failed: {type(error).__name__}: {error}"))

@@ -6,9 +6,9 @@ import hashlib
 import json
 
 from grns.archive.archive import in_thread
-from grns.archive.place import ArchivePlace
 from grns.errors import NotFoundError
 from grns.postgres.database import Database
+from grns.runtime.place import FilePlace
 
 _ANY_SIZE = 2**62  # it had room before
 
@@ -17,18 +17,14 @@ def _names(workspace: str, digest: str) -> tuple[str, str]:
     return f"blobs/{workspace}/{digest}", f"blobs/{workspace}/{digest}.type"
 
 
-def write_blob(
-    place: ArchivePlace, workspace: str, digest: str, content: bytes, media_type: str | None
-) -> None:
+def write_blob(place: FilePlace, workspace: str, digest: str, content: bytes, media_type: str | None) -> None:
     """Write a blob to the archive; writing it again does no harm. It blocks."""
     name, type_name = _names(workspace, digest)
     place.write(type_name, json.dumps(media_type).encode())
     place.write(name, content)
 
 
-async def restore_blobs(
-    database: Database, place: ArchivePlace, workspace: str, digests: list[str]
-) -> set[str]:
+async def restore_blobs(database: Database, place: FilePlace, workspace: str, digests: list[str]) -> set[str]:
     """Put blobs that are not there any more back, and return those of which the archive has no sound copy."""
     missing = set()
     there = {row["sha256"] for row in await database.run("keep_blobs", workspace, digests)}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from grns.archive.archive import EVENTS, ArchivedRow, in_thread, names, write
-from grns.archive.place import ArchivePlace
 from grns.errors import InvalidInputError
 from grns.postgres.database import Database
 from grns.postgres.statements import compose
+from grns.runtime.place import FilePlace
 
 _PART_ROWS = 20_000
 _PART_BYTES = 32 * 1024**2
@@ -16,9 +16,7 @@ _SPAN = re.compile(r"/([0-9]{19})~([0-9]{19})~([0-9a-f]{8}-[0-9a-f]{8})$")
 _PARTITION = re.compile(r"events_([0-9]{19})")
 
 
-async def archive_part(
-    database: Database, place: ArchivePlace, partition: str, rows: int = _PART_ROWS
-) -> bool:
+async def archive_part(database: Database, place: FilePlace, partition: str, rows: int = _PART_ROWS) -> bool:
     """Archive the next part of a partition that was taken off the log; False once all of it is archived.
 
     What is archived is known by the names of archives: from where to where they go, and the ids of the

@@ -18,9 +18,9 @@ from grns.archive.archive import (
     read_manifest,
     span_of,
 )
-from grns.archive.place import ArchivePlace
 from grns.errors import ConflictError, InvalidInputError, NotFoundError
 from grns.postgres.paging import Page, bad_cursor, cursor, page_of, parts
+from grns.runtime.place import FilePlace
 
 Progress = Callable[[int, int], None]
 
@@ -48,7 +48,7 @@ class ArchivedTask:
 class ArchiveReader:
     """Reads the archives of one workspace. What is damaged, or gone, is passed over: `unread` says why."""
 
-    def __init__(self, place: ArchivePlace, workspace: str) -> None:
+    def __init__(self, place: FilePlace, workspace: str) -> None:
         self._place = place
         self._workspace = workspace
         self.unread: dict[str, str] = {}

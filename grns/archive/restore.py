@@ -8,11 +8,11 @@ from datetime import timedelta
 
 from grns.archive.archive import TASKS
 from grns.archive.blobs import restore_blobs
-from grns.archive.place import ArchivePlace
 from grns.archive.reader import ArchivedTask, Progress
 from grns.archive.tasks import TABLES
 from grns.postgres.database import Database, run
 from grns.postgres.errors import translated
+from grns.runtime.place import FilePlace
 
 _BATCH = 50
 
@@ -31,7 +31,7 @@ class RestoreAnswer:
 
 async def restore_tasks(
     database: Database,
-    place: ArchivePlace,
+    place: FilePlace,
     tasks: Sequence[ArchivedTask],
     *,
     keep: timedelta,
@@ -57,7 +57,7 @@ async def restore_tasks(
 
 async def _restore(
     database: Database,
-    place: ArchivePlace,
+    place: FilePlace,
     batch: Sequence[ArchivedTask],
     keep: timedelta,
     actor: str,
@@ -106,7 +106,7 @@ async def _there(database: Database, tasks: Sequence[ArchivedTask]) -> set[str]:
     return {row["id"] for row in await database.run("find_tasks", [task.id for task in tasks])}
 
 
-async def _missing_blobs(database: Database, place: ArchivePlace, task: ArchivedTask) -> set[str]:
+async def _missing_blobs(database: Database, place: FilePlace, task: ArchivedTask) -> set[str]:
     """Put the blobs of a task back, kept for a day at least, and return those that cannot be."""
     digests = [ref["sha256"] for ref in task.tables.get("blob_refs", ())]
     workspace: str = task.row["workspace"]

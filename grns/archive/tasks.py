@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from grns.archive.archive import TASKS, ArchivedRow, write
-from grns.archive.place import ArchivePlace
 from grns.postgres.database import Database, Row
 from grns.postgres.statements import compose
+from grns.runtime.place import FilePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _sorted(found: Documents) -> Documents:
     return {owner: {name: sorted(texts) for name, texts in of_it.items()} for owner, of_it in found.items()}
 
 
-async def write_tasks(database: Database, place: ArchivePlace, ids: Sequence[str]) -> Documents:
+async def write_tasks(database: Database, place: FilePlace, ids: Sequence[str]) -> Documents:
     """Write the tasks that are there to a new archive, and return the rows that are in it.
 
     Compare them with what you delete: a task may change meanwhile.

@@ -13,10 +13,12 @@ from importlib.metadata import version
 from typing import Any
 
 from grns.errors import SettingsError
+from grns.model.blob import BlobRules
 from grns.model.seal import Keyring
 from grns.model.vault import Vault
 from grns.nats import JetStream
 from grns.postgres.database import Database
+from grns.runtime.place import open_place
 from grns.runtime.service import Answer, wait_for_postgres
 from grns.settings import Settings
 from grns.telemetry.service_signals import (
@@ -78,6 +80,13 @@ class App:
         path = self.settings.keys_file
         return Vault(None if path is None else Keyring.read(path))
 
+    @cached_property
+    def blob_rules(self) -> BlobRules:
+        """How large blobs may be, and where large ones are kept."""
+        settings, store = self.settings, self.settings.blob_store
+        place = open_place(store, "GRNS_BLOB_STORE") if store else None
+        return BlobRules(settings.blob_max_bytes, settings.blobs_max_bytes, place)
+
     def database(self, name: str, *, size: int | None = None) -> Database:
         """Return a pool of connections, not yet open."""
         settings = self.settings
@@ -88,7 +97,7 @@ class App:
             is_tuned=settings.database_startup_params,
             answer_seconds=max(2.0, settings.lease_seconds / 3),
             vault=self.vault,
-            blob_limits=settings.blob_limits,
+            blob_rules=self.blob_rules,
         )
 
     def handlers_database(self) -> Database:
@@ -100,7 +109,7 @@ class App:
             answer_seconds=max(_HANDLERS_ANSWER_SECONDS, self.settings.lease_seconds),
             for_handlers=True,
             vault=self.vault,
-            blob_limits=self.settings.blob_limits,
+            blob_rules=self.blob_rules,
         )
 
     def transport(self, name: str) -> JetStream:

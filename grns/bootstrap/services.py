@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from grns.archive.place import open_place
 from grns.bootstrap.app import VERSION, App
 from grns.errors import SettingsError
 from grns.gateway.command_store import CommandStore
@@ -21,6 +20,7 @@ from grns.outbox.consumer import LEASE_SECONDS
 from grns.outbox.relay import Relay
 from grns.postgres.database import Database
 from grns.runtime.leader import LeaderLease
+from grns.runtime.place import open_place
 from grns.runtime.service import Service
 from grns.schedules.scheduler import Scheduler
 from grns.stats.aggregator import StatsAggregator
@@ -113,7 +113,7 @@ def text_indexer(app: App, database: Database, _transport: JetStream) -> TextInd
 
 def janitor(app: App, database: Database, transport: JetStream) -> Janitor:
     """Return a janitor."""
-    archive = open_place(app.settings.archive) if app.settings.archive else None
+    archive = open_place(app.settings.archive, "GRNS_ARCHIVE") if app.settings.archive else None
     return Janitor(
         database=database,
         transport=transport,

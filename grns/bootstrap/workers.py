@@ -81,7 +81,7 @@ class _WorkerFactory:
                 self.client.blobs,
                 database.vault,
                 least_bytes=settings.result_max_bytes,
-                most=settings.blob_limits.document,
+                most=database.blob_rules.document,
             ),
         )
         self.executor = Executor(

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from grns.archive.archive import EVENTS, TASKS
-from grns.archive.place import ArchivePlace, open_place
 from grns.archive.reader import ArchiveReader
 from grns.archive.restore import RestoreAnswer, restore_tasks
 from grns.cli import failure, option
@@ -20,6 +19,7 @@ from grns.cli.session import CliSession, with_session
 from grns.errors import InvalidInputError, SettingsError
 from grns.model.secret import mask_text
 from grns.model.text import counted, sized
+from grns.runtime.place import FilePlace, open_place
 from grns.runtime.signals import end_on_signals
 
 _TASK_PREFIX = "gr-"
@@ -48,13 +48,13 @@ def archive() -> None:
     """
 
 
-def _place(session: CliSession) -> ArchivePlace:
+def _place(session: CliSession) -> FilePlace:
     said = session.app.settings.archive
     if not said:
         raise SettingsError(
             "nothing is archived: set GRNS_ARCHIVE, for the janitor and here, to a directory or s3://bucket/prefix"
         )
-    return open_place(said)
+    return open_place(said, "GRNS_ARCHIVE")
 
 
 def _reader(session: CliSession) -> ArchiveReader:

@@ -54,7 +54,7 @@ async def put(session: CliSession, out: Output, file: str, media_type: str | Non
 @with_session("read", missing="grns blob list")
 async def get(session: CliSession, id_: str, file: Path | None) -> None:
     """Write the bytes of a blob to FILE, once all of them have come, or to standard output."""
-    size, _ = await session.client.blobs.size(id_)
+    size = (await session.client.blobs.find(id_)).size
     if file is None:
         await _write(session, id_, size, sys.stdout.buffer)
         sys.stdout.buffer.flush()

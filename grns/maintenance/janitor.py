@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from grns.archive.place import ArchivePlace
 from grns.dead_letters.store import RejectedMessage, store_rejected
 from grns.errors import GrnsError, UnavailableError
 from grns.maintenance.consistency import ConsistencyMonitor
@@ -19,14 +18,17 @@ from grns.model import subjects
 from grns.model.envelope import rfc3339
 from grns.nats import JetStream
 from grns.postgres.database import Database
+from grns.runtime.place import FilePlace
 from grns.runtime.service import PeriodicService
 from grns.settings.groups import JanitorSettings
 from grns.tasks import pauses
+from grns.tasks.blobs import delete_objects
 from grns.tasks.pause_pools import PausedSubjects
 from grns.telemetry.service_signals import ChoresFailed, MessagesExpired, PostgresFailedOver, RowsDeleted
 from grns.telemetry.task_signals import RejectedMessageStored
 
 _PAGE = 1000
+_OBJECTS = 20  # of the blob store, deleted one after another
 _PAGE_PAUSE_SECONDS = 0.05
 _RETRY_SECONDS = 2.0
 _REST_SECONDS = 60.0
@@ -44,7 +46,7 @@ class Janitor(PeriodicService):
     database: Database
     transport: JetStream
     settings: JanitorSettings
-    archive: ArchivePlace | None = None
+    archive: FilePlace | None = None
     name: str = "janitor"
     _chores: dict[str, Chore] = field(init=False)
     _due_at: dict[str, float] = field(init=False)
@@ -83,6 +85,7 @@ class Janitor(PeriodicService):
             "webhooks": partial(self._delete, "webhooks", "delete_webhooks"),
             "usage": self._sum_usage,  # before its tasks go
             **{name: partial(self._unless_resting, chore) for name, chore in archiving.items()},
+            "blob_objects": self._delete_objects,
             "inspection": ConsistencyMonitor(
                 database,
                 stuck_after_seconds=settings.stuck_after_seconds,
@@ -145,6 +148,10 @@ class Janitor(PeriodicService):
             if self.archive is not None:
                 self._archive_rests_until = time.monotonic() + _REST_SECONDS
             raise
+
+    async def _delete_objects(self) -> bool:
+        """Delete objects of the blob store that no blob has."""
+        return await delete_objects(self.database, _OBJECTS) == _OBJECTS
 
     async def _end_pauses(self) -> bool:
         return self._note_deleted("pauses", await pauses.end_lapsed(self.database, _PAGE))

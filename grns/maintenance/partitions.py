@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grns.archive.events import archive_part
-from grns.archive.place import ArchivePlace
 from grns.errors import UnavailableError
 from grns.postgres.database import Database, Row
 from grns.postgres.errors import translated
+from grns.runtime.place import FilePlace
 
 PARTITION_ROWS = 2_000_000
 PARTITIONS_AHEAD = 3
@@ -42,7 +42,7 @@ async def keep_partitions(
         await _drop_orphans(database)
 
 
-async def archive_partitions(database: Database, archive: ArchivePlace) -> bool:
+async def archive_partitions(database: Database, archive: FilePlace) -> bool:
     """Archive the next part of what was taken off the log, and drop what is; True if more is left."""
     for row in await database.run("read_orphan_partitions"):
         if await archive_part(database, archive, row["name"]):

@@ -15,13 +15,13 @@ from itertools import accumulate
 
 from grns.archive.archive import in_thread
 from grns.archive.blobs import write_blob
-from grns.archive.place import ArchivePlace
 from grns.archive.tasks import documents_of, write_tasks
 from grns.errors import ContendedError, GrnsError, InvalidInputError, NotFoundError, OutcomeUnknownError
 from grns.postgres.database import Connection, Database, run
 from grns.postgres.errors import translated
 from grns.postgres.statements import compose
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
+from grns.runtime.place import FilePlace
 from grns.settings.groups import JanitorSettings
 from grns.tasks.blobs import Blobs
 from grns.telemetry.service_signals import RowsDeleted, TickFailed
@@ -137,7 +137,7 @@ async def delete_tasks(
     limit: int,
     ended_seconds: float,
     dead_seconds: float,
-    archive: ArchivePlace | None = None,
+    archive: FilePlace | None = None,
 ) -> RetentionPage:
     """Delete ended tasks past their retention from one page of ids; with an archive, write them there before.
 
@@ -185,7 +185,7 @@ class BlobRetention:
     """Deletes blobs that nothing refers to, page by page; a walk over all of them begins each hour."""
 
     def __init__(
-        self, database: Database, grace_seconds: float, *, emit: Emit, archive: ArchivePlace | None = None
+        self, database: Database, grace_seconds: float, *, emit: Emit, archive: FilePlace | None = None
     ) -> None:
         self._database = database
         self._grace_seconds = grace_seconds
@@ -222,7 +222,7 @@ class BlobRetention:
         return False
 
     async def _archived(
-        self, archive: ArchivePlace, page: int
+        self, archive: FilePlace, page: int
     ) -> tuple[tuple[list[str], list[str]], tuple[str, str] | None]:
         """Archive what the page would delete, up to some megabytes, and return what may be deleted then.
 
@@ -258,7 +258,7 @@ class TaskRetention:
         *,
         emit: Emit,
         page_rows: int = _PAGE,
-        archive: ArchivePlace | None = None,
+        archive: FilePlace | None = None,
     ) -> None:
         self._database = database
         self._archive = archive

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from grns.errors import InvalidInputError
 from grns.model.json import Limits
@@ -85,12 +85,39 @@ class BlobState:
     references: int
 
 
+class BlobPlace(Protocol):
+    """Keeps files by name. Its methods block: call them in a thread."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Keep a file, whole or not at all."""
+
+    def read_part(self, name: str, start: int, length: int) -> bytes:
+        """Return up to so many bytes of a file, from one on that it has; raises `NotFoundError`."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file, if it is there."""
+
+
 @dataclass(frozen=True, slots=True)
-class BlobLimits:
-    """How large one blob may be, and all of a workspace together, in bytes."""
+class KeptBlob:
+    """Where a blob is: in Postgres, or in the place of blobs, under the name `object`."""
+
+    sha256: str
+    size: int
+    media_type: str | None
+    object: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRules:
+    """How large one blob may be, and all of a workspace together, in bytes; and where large ones are kept.
+
+    Without a `place`, all are in Postgres.
+    """
 
     most_bytes: int = 64 * 1024**2
     most_bytes_of_workspace: int = 1024**3
+    place: BlobPlace | None = None
 
     @property
     def document(self) -> Limits:

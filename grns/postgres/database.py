@@ -13,7 +13,7 @@ from asyncpg.pool import PoolConnectionProxy
 from asyncpg.transaction import Transaction
 
 from grns.errors import OutcomeUnknownError, SettingsError, UnavailableError, UnusableError
-from grns.model.blob import BlobLimits
+from grns.model.blob import BlobRules
 from grns.model.vault import Vault
 from grns.postgres.errors import DRIVER_ERRORS, translated
 from grns.postgres.statements import statement
@@ -65,7 +65,7 @@ class Database:
     `answer_seconds` bounds the wait for each answer. A missing answer raises `OutcomeUnknownError`, a missing
     connection `UnavailableError`. A pool `for_handlers` keeps the server's settings, opens its first
     connection on first use, and lets borrowers wait for their turn. `vault` seals and opens what is secret in
-    what is stored; `blob_limits` bound what is put.
+    what is stored; `blob_rules` bound what is put.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class Database:
         answer_seconds: float = 30.0,
         for_handlers: bool = False,
         vault: Vault | None = None,
-        blob_limits: BlobLimits | None = None,
+        blob_rules: BlobRules | None = None,
     ) -> None:
         self.vault = vault or Vault()
-        self.blob_limits = blob_limits or BlobLimits()
+        self.blob_rules = blob_rules or BlobRules()
         self._url = url
         self._name = name
         self._size = size
@@ -158,7 +158,7 @@ class Database:
     async def session(self) -> AsyncIterator[Session]:
         """Lend one connection for a long time: once it breaks, all its statements fail."""
         async with self.connection() as connection:
-            yield Session(connection, self.vault, self.blob_limits)
+            yield Session(connection, self.vault, self.blob_rules)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -225,10 +225,10 @@ class Session:
     """One connection: all its statements reach the same server, or fail."""
 
     def __init__(
-        self, connection: Connection, vault: Vault | None = None, blob_limits: BlobLimits | None = None
+        self, connection: Connection, vault: Vault | None = None, blob_rules: BlobRules | None = None
     ) -> None:
         self.vault = vault or Vault()
-        self.blob_limits = blob_limits or BlobLimits()
+        self.blob_rules = blob_rules or BlobRules()
         self._connection = connection
 
     async def run(self, name: str, *arguments: Any) -> Sequence[Row]:

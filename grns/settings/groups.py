@@ -14,7 +14,6 @@ from pydantic_core import PydanticCustomError
 
 from grns.errors import InvalidInputError, SettingsError
 from grns.model import server_url, subjects, wakeup_url
-from grns.model.blob import BlobLimits
 from grns.model.json import Limits
 from grns.model.url_policy import UrlPolicy, guard
 
@@ -148,11 +147,9 @@ class LimitSettings(SettingsGroup):
     envelope_max_bytes: Bytes = Field(512 * 1024, description="maximum message size")
     blob_max_bytes: int = Field(64 * 1024**2, gt=0, le=512 * 1024**2, description="maximum size of a blob")
     blobs_max_bytes: Bytes = Field(1024**3, description="maximum size of all blobs of a workspace together")
-
-    @property
-    def blob_limits(self) -> BlobLimits:
-        """Limits of blobs."""
-        return BlobLimits(self.blob_max_bytes, self.blobs_max_bytes)
+    blob_store: str = Field(
+        "", description="directory or s3://bucket/prefix for blobs over 64 KiB; Postgres by default"
+    )
 
     @property
     def payload_limits(self) -> Limits:

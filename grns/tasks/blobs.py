@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grns.errors import InvalidInputError, NotFoundError
+from grns.errors import GrnsError, InvalidInputError, NotFoundError, UnusableError
 from grns.model.blob import (
     BLOB,
     JSON_TYPE,
     Blob,
+    BlobRules,
     BlobState,
+    KeptBlob,
     as_document,
     digest_of,
     stands_for_document,
@@ -21,9 +26,22 @@ from grns.model.blob import (
 from grns.model.json import loads_stored
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page, cursor, page_of, place
+from grns.runtime.place import PlaceCalls
 
 PART_BYTES = 1024 * 1024
 """How many bytes are read at once."""
+IN_POSTGRES_BYTES = 64 * 1024
+"""Blobs up to this size are in Postgres, also where there is a blob store."""
+_in_store = PlaceCalls("blob store")
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Bytes to keep: in Postgres, or already in the blob store, as `object`."""
+
+    digest: str
+    content: bytes | bytearray | memoryview
+    object: str | None
 
 
 class Blobs:
@@ -59,25 +77,59 @@ class Blobs:
             report = await client.blobs.put(Path("report.pdf"), media_type="application/pdf")
             await client.submit(send_report, {"report": report})
         """
-        limits = self._database.blob_limits
+        return await self.keep(await self.upload(content, digest=digest), media_type)
+
+    async def upload(
+        self, content: bytes | bytearray | memoryview | Path, *, digest: str | None = None
+    ) -> Upload:
+        """Write large bytes to the blob store, if there is one. Errors are those of `put`.
+
+        The name of an object is noted before it is written, in a transaction of its own: whatever happens
+        then, the janitor deletes what no blob has in the end.
+        """
+        rules = self._database.blob_rules
         if isinstance(content, Path):
             content = await asyncio.to_thread(content.read_bytes)
-        if len(content) > limits.most_bytes:
-            raise InvalidInputError("too_large", f"a blob has up to {limits.most_bytes} bytes")
+        if len(content) > rules.most_bytes:
+            raise InvalidInputError("too_large", f"a blob has up to {rules.most_bytes} bytes")
         found = (await asyncio.to_thread(hashlib.sha256, content)).hexdigest()
         if digest is not None and digest != found:
             raise InvalidInputError("wrong_digest", f"the sha256 of these bytes is {found}")
-        if rows := await self._database.run("touch_blob", self._workspace, found):
-            said = {BLOB: f"sha256-{found}", "size": rows[0]["size"], "type": rows[0]["media_type"]}
+        if (
+            rules.place is None
+            or len(content) <= IN_POSTGRES_BYTES
+            or isinstance(self._database, Session)  # whose transaction would take the note with it
+            or await self._database.run("stat_blob", self._workspace, found)
+        ):
+            return Upload(found, content, None)
+        name = f"{self._workspace}/{found}/{secrets.token_hex(8)}"
+        await self._database.run("note_object", name, self._workspace)
+        try:
+            await _in_store(rules.place.write, name, bytes(content))
+        except GrnsError:
+            with suppress(GrnsError):  # after a day it is doomed by itself
+                await self._database.run("doom_object", name)
+            raise
+        return Upload(found, content, name)
+
+    async def keep(self, upload: Upload, media_type: str | None = None) -> Blob:
+        """Keep what was uploaded, and return the reference to it. Errors are those of `put`."""
+        rules = self._database.blob_rules
+        if upload.object is None and (
+            rows := await self._database.run("touch_blob", self._workspace, upload.digest)
+        ):
+            said = {BLOB: f"sha256-{upload.digest}", "size": rows[0]["size"], "type": rows[0]["media_type"]}
             return Blob({name: value for name, value in said.items() if value is not None})
-        (row,) = await self._database.run(
-            "put_blob",
-            content,
-            media_type,
-            self._workspace,
-            limits.most_bytes,
-            limits.most_bytes_of_workspace,
-        )
+        if upload.object is None:
+            (row,) = await self._database.run(
+                "put_blob", upload.content, media_type, self._workspace, rules.most_bytes,
+                rules.most_bytes_of_workspace,
+            )  # fmt: skip
+        else:
+            (row,) = await self._database.run(
+                "keep_object", self._workspace, upload.digest, len(upload.content), media_type, upload.object,
+                rules.most_bytes_of_workspace,
+            )  # fmt: skip
         return Blob.of(loads_stored(row["ref"]))
 
     async def get(self, blob: Mapping[str, Any] | str) -> bytes:
@@ -106,17 +158,32 @@ class Blobs:
             async for part in client.blobs.read(blob):
                 file.write(part)
         """
-        while part := await self.part(blob, start, PART_BYTES if length is None else min(PART_BYTES, length)):
+        kept = await self.find(blob)
+        end = kept.size if length is None else min(kept.size, start + length)
+        while start < end and (part := await self.part(kept, start, min(PART_BYTES, end - start))):
             yield part
             start += len(part)
-            length = None if length is None else length - len(part)
 
-    async def part(self, blob: Mapping[str, Any] | str, start: int, length: int) -> bytes:
-        """Return up to so many bytes of a blob, from a byte on; none behind its end. Raises NotFoundError."""
+    async def find(self, blob: Mapping[str, Any] | str) -> KeptBlob:
+        """Return where a blob is. Raises NotFoundError."""
         digest = digest_of(blob)
-        rows = await self._database.run("read_blob", self._workspace, digest, start, length)
-        if not rows:
+        found = await self._database.fetch(KeptBlob, "stat_blob", self._workspace, digest)
+        if not found:
             raise self._missing(digest)
+        return found[0]
+
+    async def part(self, kept: KeptBlob, start: int, length: int) -> bytes:
+        """Return up to so many bytes of a blob, from one on that it has.
+
+        Raises:
+            NotFoundError: its bytes are not there any more.
+            UnusableError: they are in a blob store, and GRNS_BLOB_STORE does not name it here.
+        """
+        if kept.object is not None:
+            return await read_object(self._database.blob_rules, kept.object, start, length)
+        rows = await self._database.run("read_blob", self._workspace, kept.sha256, start, length)
+        if not rows:
+            raise self._missing(kept.sha256)
         part: bytes = rows[0]["part"]
         return part
 
@@ -134,14 +201,6 @@ class Blobs:
             result = await client.blobs.document((await client.get(task_id)).result)
         """
         return loads_stored((await self.get(value)).decode()) if stands_for_document(value) else value
-
-    async def size(self, blob: Mapping[str, Any] | str) -> tuple[int, str | None]:
-        """Return the size of a blob in bytes, and its media type. Raises NotFoundError."""
-        digest = digest_of(blob)
-        rows = await self._database.run("stat_blob", self._workspace, digest)
-        if not rows:
-            raise self._missing(digest)
-        return rows[0]["size"], rows[0]["media_type"]
 
     async def state(self, blob: Mapping[str, Any] | str) -> BlobState:
         """Return what is known of a blob. Raises NotFoundError."""
@@ -168,6 +227,27 @@ class Blobs:
 
     def _missing(self, digest: str) -> NotFoundError:
         return NotFoundError(f"there is no blob sha256-{digest} in workspace {self._workspace}")
+
+
+async def read_object(rules: BlobRules, name: str, start: int, length: int) -> bytes:
+    """Return a part of an object of the blob store. Errors are those of `Blobs.part`."""
+    if rules.place is None:
+        raise UnusableError(
+            "the bytes of this blob are in a blob store: GRNS_BLOB_STORE has to name it here, too"
+        )
+    return await _in_store(rules.place.read_part, name, start, length)
+
+
+async def delete_objects(database: Database, limit: int) -> int:
+    """Delete some objects of the blob store that no blob has; returns how many."""
+    place = database.blob_rules.place
+    if place is None:
+        return 0
+    names = [row["object"] for row in await database.run("take_doomed_objects", limit)]
+    for name in names:
+        await _in_store(place.delete, name)
+        await database.run("forget_objects", [name])
+    return len(names)
 
 
 async def read_result(database: Database | Session, text: str | None, workspace: str) -> Any:

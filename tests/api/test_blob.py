@@ -9,7 +9,7 @@ import pytest
 import grns
 from grns.api.route import PREFIX
 from grns.errors import InvalidInputError, NotFoundError
-from grns.model.blob import BlobLimits
+from grns.model.blob import BlobRules
 from tests.support.api import OURS, THEIRS, Door, good, problem_of, serving
 from tests.support.harness import submit
 
@@ -60,7 +60,7 @@ async def test_ranges(door: Door, wanted: str, status: int, part: slice) -> None
 
 
 async def test_what_is_refused(door: Door) -> None:
-    door.context.database.blob_limits = BlobLimits(most_bytes=3000)
+    door.context.database.blob_rules = BlobRules(most_bytes=3000)
     async with (
         door.visitor(await door.key("submit")) as writer,
         door.visitor(await door.key("read")) as reader,

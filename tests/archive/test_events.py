@@ -8,12 +8,12 @@ import pytest
 
 from grns.archive.archive import EVENTS, names, read_lines, read_manifest
 from grns.archive.events import archive_part
-from grns.archive.place import DirectoryPlace
 from grns.archive.reader import ArchiveReader
 from grns.dev.servers import LocalPostgres
 from grns.errors import InvalidInputError, UnavailableError
 from grns.maintenance.partitions import archive_partitions, keep_partitions
 from grns.postgres.database import Database
+from grns.runtime.place import DirectoryPlace
 from tests.archive.test_tasks import DAY, BrokenPlace, retained
 from tests.conftest import new_database
 from tests.support.harness import submit_many

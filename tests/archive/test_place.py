@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from grns.archive.place import DirectoryPlace, open_place
 from grns.errors import NotFoundError, SettingsError, UnavailableError
+from grns.runtime.place import DirectoryPlace, open_place
 
 
 def test_a_directory_keeps_whole_files(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
-    place = open_place(str(tmp_path / "a" / "b"))
+    place = open_place(str(tmp_path / "a" / "b"), "GRNS_ARCHIVE")
     assert isinstance(place, DirectoryPlace)
     assert place.names("") == []
     place.write("tasks/2026-11-29/one.json", b"1")
@@ -28,14 +28,14 @@ def test_a_directory_keeps_whole_files(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     place = DirectoryPlace(tmp_path / "away")
-    with pytest.raises(UnavailableError, match="cannot write the archive"):
+    with pytest.raises(UnavailableError, match="cannot write"):
         place.write("tasks/one", b"1")
-    with pytest.raises(UnavailableError, match="cannot read the archive"):
+    with pytest.raises(UnavailableError, match="cannot read"):
         place.names("tasks")
     assert not (tmp_path / "away").exists(), "its disk is not mounted"
     full = DirectoryPlace(tmp_path)
     (tmp_path / "tasks").write_text("")
-    with pytest.raises(UnavailableError, match="cannot write the archive"):
+    with pytest.raises(UnavailableError, match="cannot write"):
         full.write("tasks/one", b"1")
 
 
@@ -51,4 +51,4 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 def test_other_places_are_refused(monkeypatch: pytest.MonkeyPatch, url: str, hint: str) -> None:
     monkeypatch.setitem(__import__("sys").modules, "obstore", None)
     with pytest.raises(SettingsError, match=hint):
-        open_place(url)
+        open_place(url, "GRNS_ARCHIVE")

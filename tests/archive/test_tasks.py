@@ -15,7 +15,6 @@ import asyncpg
 import pytest
 
 from grns.archive.archive import names, read_manifest
-from grns.archive.place import ArchivePlace, DirectoryPlace
 from grns.archive.reader import ArchivedTask, ArchiveReader
 from grns.archive.restore import restore_tasks
 from grns.archive.tasks import TABLES, ArchivedTable
@@ -26,6 +25,7 @@ from grns.errors import ConflictError, ContendedError, InvalidInputError, NotFou
 from grns.maintenance.retention import BlobRetention, delete_tasks
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
+from grns.runtime.place import DirectoryPlace, FilePlace
 from tests.support.harness import eventually, settings_for, submit_many
 from tests.support.store import claim, deleted, fetch, finish
 
@@ -97,13 +97,13 @@ async def rows_of(database: Database, *ids: str) -> dict[str, list[str]]:
     }
 
 
-async def retained(database: Database, place: ArchivePlace) -> int:
+async def retained(database: Database, place: FilePlace) -> int:
     """Delete what ended more than a week ago, into an archive; return how many tasks."""
     return (await delete_tasks(database, "", 100, 7 * DAY, 7 * DAY, place)).deleted
 
 
 async def restored(
-    database: Database, place: ArchivePlace, tasks: Sequence[ArchivedTask], days: float = 30.0
+    database: Database, place: FilePlace, tasks: Sequence[ArchivedTask], days: float = 30.0
 ) -> list[str]:
     """Restore tasks, and return what came of each."""
     answers = await restore_tasks(
@@ -113,7 +113,7 @@ async def restored(
     return [answer.outcome for answer in answers]
 
 
-async def no_blobs(database: Database, place: ArchivePlace) -> None:
+async def no_blobs(database: Database, place: FilePlace) -> None:
     """Delete what nothing refers to, into an archive."""
     walk = BlobRetention(database, 0.0, emit=lambda _signal: None, archive=place)
     while await walk.step():
@@ -381,7 +381,7 @@ async def test_a_place_that_is_away_is_asked_once_a_minute(shared: Database, tmp
     app = App(settings_for(shared.url, archive=str(place), task_retention_days=7.0))
     janitor = daemons.janitor(app, shared, app.transport("test"))
     place.rmdir()
-    with pytest.raises(UnavailableError, match="cannot write the archive"):
+    with pytest.raises(UnavailableError, match="cannot write"):
         await janitor._chores["tasks"]()
     place.mkdir()
     for name in ("tasks", "blobs", "archived_partitions"):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from grns.archive.place import DirectoryPlace
 from grns.maintenance.retention import delete_tasks
 from grns.postgres.database import Database
+from grns.runtime.place import DirectoryPlace
 from tests.support.cli import Call, CliServers
 
 _OLD = "update grns.tasks set finished_at = now() - interval '40 days' where id = '{}'"

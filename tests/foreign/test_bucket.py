@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from grns.archive.place import BucketPlace, open_place
 from grns.archive.reader import ArchiveReader
 from grns.errors import NotFoundError, SettingsError, UnavailableError
 from grns.postgres.database import Database
+from grns.runtime.place import BucketPlace, open_place
 from tests.archive.test_tasks import ended, no_blobs, restored, retained, rows_of
 from tests.support.harness import submit_many
 
@@ -56,7 +56,7 @@ def _make_bucket(url: str) -> None:
 
 
 async def test_tasks_are_archived_in_a_bucket_and_restored(endpoint: str, shared: Database) -> None:
-    place = open_place("s3://company/grns")
+    place = open_place("s3://company/grns", "GRNS_ARCHIVE")
     assert isinstance(place, BucketPlace)
     reader = ArchiveReader(place, "default")
     assert (await reader.list()).rows == []
@@ -81,10 +81,10 @@ async def test_a_bucket_that_is_not_there_deletes_nothing(endpoint: str, shared:
     await ended(shared, *ids)
     before = await rows_of(shared, *ids)
     with pytest.raises(UnavailableError):
-        await retained(shared, open_place("s3://none/grns"))
+        await retained(shared, open_place("s3://none/grns", "GRNS_ARCHIVE"))
     assert await rows_of(shared, *ids) == before
 
 
 def test_a_url_that_is_none_is_refused() -> None:
     with pytest.raises(SettingsError):
-        open_place("s3://")
+        open_place("s3://", "GRNS_ARCHIVE")

@@ -58,7 +58,7 @@ class Attempts:
                     Blobs(database, "default"),
                     database.vault,
                     least_bytes=Limits().document_bytes,
-                    most=database.blob_limits.document,
+                    most=database.blob_rules.document,
                 ),
             ),
             vault=database.vault,

@@ -14,7 +14,7 @@ import grns
 from grns.client.client import Client
 from grns.errors import InvalidInputError, NotFoundError, RateLimitedError
 from grns.maintenance.retention import BlobRetention, delete_tasks
-from grns.model.blob import Blob, BlobLimits, blobs_in
+from grns.model.blob import Blob, BlobRules, blobs_in
 from grns.model.outcome import Verb
 from grns.postgres.database import Database
 from grns.tasks.blobs import PART_BYTES, Blobs
@@ -98,7 +98,7 @@ async def test_what_is_no_reference_is_refused(client: Client, said: Any) -> Non
 
 
 async def test_limits_hold(client: Client) -> None:
-    client._database.blob_limits = BlobLimits(most_bytes=100, most_bytes_of_workspace=150)
+    client._database.blob_rules = BlobRules(most_bytes=100, most_bytes_of_workspace=150)
     with pytest.raises(InvalidInputError) as refused:
         await client.blobs.put(b"x" * 101)
     assert refused.value.code == "too_large"
@@ -248,7 +248,7 @@ async def test_a_long_result_is_kept_as_a_blob(client: Client, shared: Database)
     assert stored["size"] > 1_000_000
     assert await handle.result(timeout=1) == long
     assert await then.result(timeout=1) == 7
-    shared.blob_limits = BlobLimits(most_bytes=1000)
+    shared.blob_rules = BlobRules(most_bytes=1000)
     handle = await client.submit(numbers)
     with attempts_of(pool, shared, client) as attempts:
         assert await attempts.run(handle.id) == "failed"

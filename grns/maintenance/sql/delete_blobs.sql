@@ -25,7 +25,11 @@ gone as (
     delete from grns.blobs b
     using doomed d
     where b.workspace = d.workspace and b.sha256 = d.sha256
-    returning b.sha256
+    returning b.workspace, b.sha256, b.object
+),
+doomed_objects as (
+    insert into grns.blob_objects (object, workspace, is_doomed)
+    select g.object, g.workspace, true from gone g where g.object is not null
 ),
 last as (
     select p.workspace, p.sha256 from page p order by p.workspace desc, p.sha256 desc limit 1

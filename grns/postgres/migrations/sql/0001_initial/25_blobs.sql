@@ -4,13 +4,25 @@ create table grns.blobs (
     sha256     text collate "C" not null,             -- 64 hex digits
     size       bigint not null check (size = octet_length(content)),
     media_type text,
-    content    bytea not null,
+    content    bytea,
+    object     text collate "C",                      -- its name in the blob store, where its content is there
     created_at timestamptz not null default statement_timestamp(),
     used_at    timestamptz not null default statement_timestamp(),  -- when it was put last
-    primary key (workspace, sha256)
+    primary key (workspace, sha256),
+    constraint blobs_place check (num_nonnulls(content, object) = 1)
 );
 alter table grns.blobs alter column content set storage external;  -- a part of it is read without the rest
 create index blobs_made on grns.blobs (workspace, created_at, sha256) include (size);
+
+-- Objects of the blob store that no blob has: each is noted before it is written, and again when its blob is deleted. The janitor
+-- deletes those that are doomed, or a day old. Each upload has a name of its own, so that no deletion meets a later upload.
+create table grns.blob_objects (
+    object    text collate "C" primary key,
+    workspace text collate "C" not null,
+    is_doomed boolean not null default false,
+    noted_at  timestamptz not null default now()
+);
+create index blob_objects_doomed on grns.blob_objects (noted_at) where is_doomed;
 
 -- Who refers to a blob: a task (by its id), a message (`mail-` and its number) or a schedule (`schedule-` and its name). The rows are
 -- written with the document, and keep the blob; see the triggers below.
@@ -23,41 +35,66 @@ create table grns.blob_refs (
 );
 create index blob_refs_of on grns.blob_refs (workspace, sha256);
 
--- Keeps bytes, and returns the reference to them. The same bytes are kept once: putting them again is safe.
--- It is called in a transaction of yours, or alone: a blob that nothing refers to is kept for a day.
-create function grns.put_blob(
-    content bytea, media_type text default null, workspace text default 'default',
-    most_bytes bigint default 67108864, most_bytes_of_workspace bigint default 1073741824
+-- Keeps a blob whose bytes are `content`, or are in the blob store as `object`, and returns the reference to it. The bytes of one that
+-- is there already stay where they are, and the object is doomed.
+create function grns.keep_blob(
+    workspace text, digest text, size bigint, media_type text, content bytea, object text, most_bytes_of_workspace bigint
 ) returns jsonb language plpgsql as $$
 #variable_conflict use_variable
 declare
-    digest text;
     kept record;
 begin
-    if content is null or octet_length(content) > most_bytes then
-        raise exception 'grns: a blob has up to % bytes', most_bytes
-            using errcode = 'invalid_parameter_value', detail = 'too_large';
-    elsif media_type !~ '^[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}$' then
+    if media_type !~ '^[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}$' then
         raise exception 'grns: a media type is one such as text/plain'
             using errcode = 'invalid_parameter_value', detail = 'bad_blob';
     end if;
-    digest := encode(sha256(content), 'hex');
     update grns.blobs b set used_at = statement_timestamp()
     where b.workspace = workspace and b.sha256 = digest
     returning b.size, b.media_type into kept;
     if not found then
-        if octet_length(content) + (select coalesce(sum(b.size), 0) from grns.blobs b where b.workspace = workspace)
+        if size + (select coalesce(sum(b.size), 0) from grns.blobs b where b.workspace = workspace)
             > most_bytes_of_workspace
         then
             raise exception 'grns: the blobs of workspace % may have % bytes together', workspace, most_bytes_of_workspace
                 using errcode = 'invalid_parameter_value', detail = 'blobs_full';
         end if;
-        insert into grns.blobs as b (workspace, sha256, size, media_type, content)
-        values (workspace, digest, octet_length(content), media_type, content)
-        on conflict on constraint blobs_pkey do update set used_at = statement_timestamp()
+        insert into grns.blobs as b (workspace, sha256, size, media_type, content, object)
+        values (workspace, digest, size, media_type, content, object)
+        on conflict on constraint blobs_pkey do nothing
+        returning b.size, b.media_type into kept;
+        if found then
+            if object is not null then
+                delete from grns.blob_objects o where o.object = object and o.workspace = workspace and not o.is_doomed;
+                if not found then
+                    raise exception 'grns: the object was given up before its blob was kept: put it again'
+                        using errcode = 'serialization_failure';
+                end if;
+            end if;
+            return jsonb_strip_nulls(
+                jsonb_build_object('$blob', 'sha256-' || digest, 'size', kept.size, 'type', kept.media_type));
+        end if;
+        update grns.blobs b set used_at = statement_timestamp()
+        where b.workspace = workspace and b.sha256 = digest
         returning b.size, b.media_type into kept;
     end if;
+    update grns.blob_objects o set is_doomed = true where o.object = object and o.workspace = workspace;
     return jsonb_strip_nulls(jsonb_build_object('$blob', 'sha256-' || digest, 'size', kept.size, 'type', kept.media_type));
+end
+$$;
+
+-- Keeps bytes in Postgres, and returns the reference to them. The same bytes are kept once: putting them again is safe.
+-- It is called in a transaction of yours, or alone: a blob that nothing refers to is kept for a day.
+create function grns.put_blob(
+    content bytea, media_type text default null, workspace text default 'default',
+    most_bytes bigint default 67108864, most_bytes_of_workspace bigint default 1073741824
+) returns jsonb language plpgsql as $$
+begin
+    if content is null or octet_length(content) > most_bytes then
+        raise exception 'grns: a blob has up to % bytes', most_bytes
+            using errcode = 'invalid_parameter_value', detail = 'too_large';
+    end if;
+    return grns.keep_blob(workspace, encode(sha256(content), 'hex'), octet_length(content), media_type, content, null,
+        most_bytes_of_workspace);
 end
 $$;
 
