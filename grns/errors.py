@@ -217,7 +217,7 @@ class BacklogFullError(RateLimitedError):
 
 
 class OverBudgetError(GrnsError):
-    """A budget is used up, and refuses submissions. Nothing was created: somebody has to allow more."""
+    """A budget is used up, and refuses submissions. Nothing was created: wait until more is allowed."""
 
     exit_code = 5
 

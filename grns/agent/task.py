@@ -23,7 +23,6 @@ from grns.errors import (
     GrnsError,
     InvalidInputError,
     LeaseLostError,
-    Snooze,
     TaskSignal,
     UnavailableError,
 )
@@ -32,7 +31,7 @@ from grns.model.json import Limits
 from grns.model.log_line import LEVELS
 from grns.model.outcome import Claim
 from grns.model.report import percent_of, remaining_of, step_of
-from grns.model.retry import asked_seconds
+from grns.model.retry import put_off_seconds
 from grns.model.usage import usage_of
 from grns.runtime.cancel_scope import CancelScope
 from grns.worker.mail_methods import MailMethods
@@ -285,8 +284,8 @@ class AgentTask(MailMethods, PersonMethods):
             return partial(client.suspend_task, self, error.suspension)
         if is_cut or self._was_stopped(error):
             return partial(client.release_task, self, self.ended or "shutdown")
-        if isinstance(error, Snooze) and asked_seconds(error.after) is not None:
-            return partial(client.snooze_task, self, error.after)
+        if (seconds := put_off_seconds(error)) is not None:
+            return partial(client.snooze_task, self, seconds)
         if error is not None:
             return partial(client.fail_task, self, error, **self.judge(error))
         return partial(client.complete_task, self, self.result)

@@ -39,7 +39,7 @@ class ProblemAnswer(Answer):
         headers: dict[str, str] = {}
         if problem.status == _CHALLENGE:
             headers["WWW-Authenticate"] = "Bearer"
-        if problem.status in _LATER and problem.code != _OVER_BUDGET:  # that lasts until somebody allows more
+        if problem.status in _LATER and problem.code != _OVER_BUDGET:  # until more is allowed
             headers["Retry-After"] = "1"
         document = asdict(problem) | ({} if trace_id is None else {"trace_id": trace_id})
         super().__init__(document, status_code=problem.status, headers=headers)

@@ -10,6 +10,7 @@ from grns.gateway.command_store import CommandStore
 from grns.gateway.commands import CommandHandler
 from grns.gateway.server import CommandServer, RequestWindow
 from grns.limits.admitter import TaskAdmitter
+from grns.maintenance.budget_watch import BudgetWatch
 from grns.maintenance.event_matcher import EventMatcher
 from grns.maintenance.janitor import Janitor
 from grns.maintenance.reaper import Reaper
@@ -89,6 +90,11 @@ def task_admitter(app: App, database: Database, transport: JetStream) -> TaskAdm
     return TaskAdmitter(database=database, transport=transport, lease=lease, emit=app.telemetry.emit)
 
 
+def budget_watch(app: App, database: Database, transport: JetStream) -> BudgetWatch:
+    """Return what looks at budgets."""
+    return BudgetWatch(database=database, transport=transport, emit=app.telemetry.emit)
+
+
 def event_matcher(app: App, database: Database, _transport: JetStream) -> EventMatcher:
     """Return what sends tasks the events that they wait for."""
     return EventMatcher(database=database, emit=app.telemetry.emit)
@@ -165,7 +171,7 @@ DAEMONS: Mapping[str, Sequence[Callable[[App, Database, JetStream], Service]]] =
     "relay": [relay],
     "command-server": [command_server],
     "reaper": [reaper],
-    "scheduler": [retry_scheduler, task_follower, task_admitter, event_matcher, scheduler],
+    "scheduler": [retry_scheduler, task_follower, task_admitter, event_matcher, budget_watch, scheduler],
     "stats": [stats_aggregator, text_indexer],
     "janitor": [janitor],
     "operations": [operation_runner],

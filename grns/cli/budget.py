@@ -36,7 +36,7 @@ def _of(used: float, most: float | None, extra: float, form: str) -> str:
 
 
 def _state(budget: Budget) -> str:
-    return "active" if budget.exceeded_since is None else "used up"
+    return "within" if budget.exceeded_since is None else "used up"
 
 
 _COLUMNS = (
@@ -89,7 +89,7 @@ def budget() -> None:
 @_TOKENS
 @click.option(
     "--action", type=click.Choice(["warn", "refuse", "ask"]), default="warn", show_default=True,
-    help="Once it is used up: tell, refuse submissions, or pause until somebody allows more.",
+    help="Once it is used up: tell, refuse submissions, or pause until you allow more.",
 )  # fmt: skip
 @output_option
 @with_session("write")
@@ -136,7 +136,7 @@ async def show(session: CliSession, out: Output, name: str) -> None:
 @output_option
 @with_session("write", missing=_LIST)
 async def allow(session: CliSession, out: Output, name: str, cost: float | None, tokens: int | None) -> None:
-    """Allow more of a budget until its period ends. Pools that it has paused resume."""
+    """Allow more of a budget until its period ends. Pools that it has paused resume, if that is enough."""
     out.details(await session.client.budgets.allow(name, cost=cost, tokens=tokens), _FIELDS)
     failure.note("the scheduler looks within two seconds")
 

@@ -237,6 +237,9 @@ class OperatorMethods:
 
         Returns:
             The pause that has ended; None if there was none.
+
+        Raises:
+            ConflictError: a budget has paused it: allow more of the budget.
         """
         return await self._pauses().resume(pool, task_type, actor=self._actor or "client")
 

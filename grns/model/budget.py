@@ -12,17 +12,18 @@ from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
 from grns.model.submission import AgentType
 
+MOST_COST, MOST_TOKENS = 10_000_000.0, 2**50
 Period = Literal["day", "month"]
 BudgetAction = Literal["warn", "refuse", "ask"]
-Dollars = Annotated[float, Field(ge=0.01, le=10_000_000, allow_inf_nan=False, strict=True)]
-Tokens = Annotated[int, Field(ge=1, le=2**50, strict=True)]
+Dollars = Annotated[float, Field(ge=0.01, le=MOST_COST, allow_inf_nan=False, strict=True)]
+Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS, strict=True)]
 
 
 class BudgetSpec(BaseModel):
     """What tasks of a pool, or of a whole workspace, may use in a day or month (UTC), and what happens then.
 
     Once it is used up, `warn` tells, `refuse` refuses submissions, and `ask` pauses the pools that have used
-    of it until somebody allows more. Tokens are those of input and output together.
+    of it until more is allowed. Tokens are those of input and output together.
 
     Example:
         {"agent_type": "writers", "period": "month", "max_cost": 200, "action": "ask"}
@@ -62,9 +63,9 @@ class Allowance(BaseModel):
 class Budget:
     """A budget, and what was used of it in the present period.
 
-    `agent_type` is its pool; null: all of the workspace. `extra_cost` and `extra_tokens` are what somebody
-    has allowed beyond it until the period ends. It is used up since `exceeded_since`. The scheduler looks
-    every two seconds; it did last at `looked_at`. Costs are US dollars.
+    `agent_type` is its pool; null: all of the workspace. `extra_cost` and `extra_tokens` are what was
+    allowed beyond it until the period ends. It is used up since `exceeded_since`. The scheduler looks
+    every two seconds; it did last at `looked_at`. Of `used_share` 1 is all. Costs are US dollars.
     """
 
     workspace: str
@@ -83,16 +84,7 @@ class Budget:
     looked_at: datetime | None
     updated_at: datetime
     updated_by: str
-
-    @property
-    def used_share(self) -> float:
-        """How much of it is used: 1 is all."""
-        shares = [0.0]
-        if self.max_cost is not None:
-            shares.append(self.used_cost / (self.max_cost + self.extra_cost))
-        if self.max_tokens is not None:
-            shares.append(self.used_tokens / (self.max_tokens + self.extra_tokens))
-        return max(shares)
+    used_share: float
 
 
 def budget_spec(**fields: Any) -> BudgetSpec:

@@ -8,11 +8,12 @@ from datetime import timedelta
 from math import isfinite, isnan
 from typing import Any, Literal
 
-from grns.errors import InvalidInputError
+from grns.errors import InvalidInputError, OverBudgetError, Snooze
 
 JITTER = (0.8, 1.2)
 MAX_BACKOFF_SECONDS = 366 * 24 * 3600.0
 _MAX_DOUBLINGS = 30
+_OVER_BUDGET_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +79,13 @@ def asked_seconds(after: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return min(max(seconds, 0.0), MAX_BACKOFF_SECONDS) if isfinite(seconds) else None
+
+
+def put_off_seconds(error: BaseException | None) -> float | None:
+    """Return for how long an error puts a task off, without counting the attempt; None: it does not.
+
+    So does a submission that a budget refuses: to fail would use up the attempts before more is allowed.
+    """
+    if isinstance(error, Snooze):
+        return asked_seconds(error.after)
+    return _OVER_BUDGET_SECONDS if isinstance(error, OverBudgetError) else None

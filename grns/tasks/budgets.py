@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from grns.errors import InvalidInputError, NotFoundError
 from grns.model import subjects
-from grns.model.budget import Budget, BudgetAction, Period, allowance, budget_spec
+from grns.model.budget import MOST_COST, MOST_TOKENS, Budget, BudgetAction, Period, allowance, budget_spec
 from grns.postgres import audit_log
 from grns.postgres.database import Connection, Database, Session, run
 
@@ -41,7 +41,7 @@ class Budgets:
             max_tokens: tokens of input and output that may be used.
             action: what happens once it is used up: `warn` writes the event `evt.budget.exceeded`, as the
                 others do; `refuse` refuses submissions with OverBudgetError; `ask` pauses the pools that have
-                used of it until somebody allows more, or the period ends.
+                used of it until more is allowed, or the period ends.
 
         Raises:
             InvalidInputError: an argument is invalid (`bad_budget`), or the workspace has 100 budgets.
@@ -99,9 +99,12 @@ class Budgets:
         async with self._database.transaction() as connection:
             if not await run(
                 connection, "allow_budget", self._workspace, name, _text(more.cost or 0.0), more.tokens or 0,
-                self._actor,
+                self._actor, _text(MOST_COST), MOST_TOKENS,
             ):  # fmt: skip
-                raise self._unknown(name)
+                await self.get(name)
+                raise InvalidInputError(
+                    "bad_budget", f"the budget {name} has no such amount: see what it has"
+                )
             await self._note(connection, name, "allowed", cost=more.cost, tokens=more.tokens)
         return await self.get(name)
 

@@ -85,11 +85,9 @@ class PoolPauses:
 
 
 async def tell_broker(transport: JetStream, changed: Sequence[tuple[Pause, bool]]) -> None:
-    """Pause and resume the priority subjects of pools whose pauses have begun or ended."""
+    """Resume the priority subjects of pools whose pauses have ended; `PausedSubjects` sees to the others."""
     for one, has_begun in changed:
-        if has_begun:
-            await _pause_subjects(transport, one)
-        else:
+        if not has_begun and transport.is_connected:
             await _set_subjects(transport, one.workspace, one.agent_type, 0.0)
     if changed:
         await transport.nudge(subjects.RELAY_NUDGE)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from grns.errors import ConflictError, InvalidInputError
 from grns.postgres import audit_log as change
-from grns.postgres.database import Connection, Database, Row, Session, run
+from grns.postgres.database import Connection, Database, Session, run
 
 _ALL = ""  # in the place of a task type
 _MOST = 1000
@@ -55,7 +55,7 @@ async def begin(
         if not rows:
             raise InvalidInputError("bad_until", "a pause ends in the future")
         begun = Pause(**rows[0])
-        await _note_begin(connection, actor, begun)
+        await note_begin(connection, actor, begun)
     return begun
 
 
@@ -65,33 +65,17 @@ async def end(
     """End a pause, and return what it was; None where there was none. That of a budget is a ConflictError."""
     async with database.transaction() as connection:
         rows = await run(connection, "resume_pool", workspace, agent_type, task_type or _ALL)
-        for row in rows:
-            await _note_end(connection, actor, row)
-    if rows:
-        return Pause(**rows[0])
+        if rows:
+            ended = Pause(**rows[0])
+            await note_end(connection, actor, ended)
+            return ended
     for one in await in_force(database, workspace, [agent_type]):
         if one.budget is not None and one.task_type == task_type:
             raise ConflictError(
-                f"the budget {one.budget} has paused {agent_type}: allow more of it, and the pool is resumed"
+                f"the budget {one.budget} is used up and has paused {agent_type}:"
+                f" allow more of it (grns pool budget allow {one.budget})"
             )
     return None
-
-
-async def follow_budgets(connection: Connection) -> list[tuple[Pause, bool]]:
-    """Pause the pools of budgets that ask and are used up, and resume those of others.
-
-    Returns the pauses, each with whether it has begun.
-    """
-    changed = []
-    for row in await run(connection, "pause_for_budgets"):
-        fields = dict(row)
-        has_begun = fields.pop("is_begun")
-        changed.append((Pause(**fields), has_begun))
-        if has_begun:
-            await _note_begin(connection, None, changed[-1][0])
-        else:
-            await _note_end(connection, None, row)
-    return changed
 
 
 async def end_lapsed(database: Database, limit: int) -> int:
@@ -99,7 +83,7 @@ async def end_lapsed(database: Database, limit: int) -> int:
     async with database.transaction() as connection:
         rows = await run(connection, "end_pauses", limit)
         for row in rows:
-            await _note_end(connection, None, row)
+            await note_end(connection, None, Pause(**row))
     return len(rows)
 
 
@@ -114,7 +98,7 @@ async def of_whole_pools(database: Database, after: tuple[str, str], limit: int)
     return [Pause(**row) for row in await database.run("read_paused_pools", *after, limit)]
 
 
-async def _note_begin(connection: Connection, actor: str | None, begun: Pause) -> None:
+async def note_begin(connection: Connection, actor: str | None, begun: Pause) -> None:
     """Log a pause, in its transaction."""
     await change.note(
         connection, workspace=begun.workspace, kind="evt.pool.paused", actor=actor,
@@ -125,12 +109,9 @@ async def _note_begin(connection: Connection, actor: str | None, begun: Pause) -
     )  # fmt: skip
 
 
-async def _note_end(connection: Connection, actor: str | None, row: Row) -> None:
+async def note_end(connection: Connection, actor: str | None, ended: Pause) -> None:
     """Log the end of a pause, in its transaction."""
     await change.note(
-        connection,
-        workspace=row["workspace"],
-        kind="evt.pool.resumed",
-        actor=actor,
-        payload={"agent_type": row["agent_type"], "task_type": row["task_type"]},
-    )
+        connection, workspace=ended.workspace, kind="evt.pool.resumed", actor=actor,
+        payload={"agent_type": ended.agent_type, "task_type": ended.task_type},
+    )  # fmt: skip

@@ -11,6 +11,11 @@ from grns.web.filters import join, term
 from grns.web.formatting import counted
 
 _OLD_SECONDS = 300.0
+_THEN = {
+    "warn": "",
+    "refuse": ": submissions are refused",
+    "ask": ": its pools are paused until you allow more",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +34,7 @@ def pool_alarms(pools: Sequence[Mapping[str, Any]]) -> list[Alarm]:
     for pool in pools:
         name, path = pool["agent_type"], f"/pools/{pool['agent_type']}"
         queued = f"{counted(pool['queued'], 'task')}{' or more' if pool['has_more'] else ''} queued"
-        budget = next((pause["budget"] for pause in pool["pauses"] if pause["budget"] is not None), None)
-        if budget is not None:
-            text = f"Pool {name} is paused until more of the budget {budget} is allowed: {queued}."
-            alarms.append(Alarm("note", text, "/usage"))
-        elif any(pause["task_type"] is None for pause in pool["pauses"]):
+        if any(pause["task_type"] is None for pause in pool["pauses"]):
             alarms.append(Alarm("note", f"Pool {name} is paused: {queued}.", path))
         elif pool["queued"] and not pool["workers"]:
             alarms.append(Alarm("bad", f"No worker serves pool {name}: {queued}.", path))
@@ -49,16 +50,15 @@ def pool_alarms(pools: Sequence[Mapping[str, Any]]) -> list[Alarm]:
 
 
 def budget_alarms(budgets: Sequence[Mapping[str, Any]]) -> list[Alarm]:
-    """Return alarms of budgets that are used up. Those that ask are told with their pools."""
+    """Return an alarm for each budget that is used up."""
     return [
         Alarm(
-            "bad" if budget["action"] == "refuse" else "note",
-            f"The budget {budget['name']} of this {budget['period']} is used up"
-            + (": submissions are refused." if budget["action"] == "refuse" else "."),
+            "note" if budget["action"] == "warn" else "bad",
+            f"The budget {budget['name']} of this {budget['period']} is used up{_THEN[budget['action']]}.",
             "/usage",
         )
         for budget in budgets
-        if budget["exceeded_since"] is not None and budget["action"] != "ask"
+        if budget["exceeded_since"] is not None
     ]
 
 

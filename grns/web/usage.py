@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from grns.api.in_process import ApiProblemError
+from grns.errors import InvalidInputError
 from grns.model.usage import USAGE_KEYS
 from grns.web.page_request import PageRequest, WebPages
 
@@ -13,7 +15,7 @@ _USUAL = ("day", "model")
 
 
 @pages.get("/usage")
-async def usage(request: PageRequest) -> Response:
+async def usage(request: PageRequest, failed: str | None = None) -> Response:
     """Show what was used in the last 30 days, summed as the boxes say."""
     said = request.query_params.getlist("by")
     by = [key for key in USAGE_KEYS if key in (said or _USUAL)]
@@ -26,12 +28,19 @@ async def usage(request: PageRequest) -> Response:
         keys=USAGE_KEYS,
         total=sum(row["cost"] for row in rows),
         budgets=budgets,
+        failed=failed,
     )
 
 
 @pages.post("/usage/{budget}/allow")
 async def allow_more(request: PageRequest) -> Response:
     """Allow more of a budget until its present period ends."""
-    fields = {"cost": request.fields.number("cost"), "tokens": request.fields.integer("tokens")}
-    await request.change(f"/budgets/{request.name('budget')}/allow", fields)
+    name = request.name("budget")
+    await request.fetch(f"/budgets/{name}")  # 404 comes before what is wrong with the form
+    try:
+        more = {"cost": request.fields.number("cost"), "tokens": request.fields.integer("tokens")}
+        await request.change(f"/budgets/{name}/allow", more)
+    except (InvalidInputError, ApiProblemError) as error:
+        request.keep_form(error, "/usage")
+        return await usage(request, name)
     return request.redirect("/usage", notice="allowed")

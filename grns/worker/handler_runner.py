@@ -14,11 +14,11 @@ from typing import Any
 
 import structlog
 
-from grns.errors import InvalidInputError, LeaseLostError, Retry, SealedError, Snooze, TaskSignal
+from grns.errors import InvalidInputError, LeaseLostError, Retry, SealedError, TaskSignal
 from grns.model.failure import failed, frames_of, traceback_text
 from grns.model.json import Limits
 from grns.model.outcome import Claim, Outcome, Verb
-from grns.model.retry import asked_seconds
+from grns.model.retry import put_off_seconds
 from grns.telemetry.log import redacted
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import (
@@ -269,7 +269,7 @@ class HandlerRunner:
                 )
             )
             return Outcome(Verb.SUSPEND, suspension=error.suspension)
-        if isinstance(error, Snooze) and (seconds := asked_seconds(error.after)) is not None:
+        if (seconds := put_off_seconds(error)) is not None:
             self._emit(AttemptSnoozed(claim.id, claim.task_type, claim.attempt, claim.trace_id, seconds))
             return Outcome(Verb.SNOOZE, backoff_seconds=seconds)
         error_class, message = describe(error, handler)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from grns.errors import Fail, InvalidInputError, LeaseLostError, Retry, TaskSignal
+from grns.errors import Fail, InvalidInputError, LeaseLostError, OverBudgetError, Retry, TaskSignal
 from grns.model.envelope import first_problem
 from grns.model.failure import clean, error_message
 from grns.model.json import Limits, dumps, jsonable, loads_stored
@@ -77,7 +77,7 @@ def alone(error: BaseException, handler: AnyHandler) -> BaseException:
         len(inner.exceptions) == 1 or inner.split(Suspended)[1] is None
     ):
         inner = inner.exceptions[0]
-    decides = isinstance(inner, (TaskSignal, LeaseLostError, Suspended))
+    decides = isinstance(inner, (TaskSignal, LeaseLostError, OverBudgetError, Suspended))
     return inner if decides or is_final(inner, handler) != is_final(error, handler) else error
 
 

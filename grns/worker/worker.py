@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -114,7 +115,7 @@ class Worker:
         self._shared_consumer: Consumer | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
-        self._is_registered = False
+        self._is_registering = False
         self.ready = asyncio.Event()
         """Set once it takes tasks."""
 
@@ -165,14 +166,17 @@ class Worker:
         """Wait for Postgres, and tell it what there is; False if the worker is stopped meanwhile."""
         beginning = asyncio.create_task(self._begin())
         await self._until_stopped(beginning)
-        if beginning.done():
-            beginning.result()
+        if beginning.done() and beginning.exception() is None:
             return True
         beginning.cancel()
         await asyncio.wait({beginning})
-        if self._is_registered:
-            await self._sign_off()
+        if self._is_registering:
+            with suppress(TimeoutError):  # Postgres may be away, for as long as it likes
+                async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                    await self._sign_off()
         self._heartbeat.stop()
+        if not beginning.cancelled():
+            beginning.result()
         return False
 
     async def _begin(self) -> None:
@@ -181,10 +185,10 @@ class Worker:
         await wait_for_postgres(self._declare, emit=self._emit)
 
     async def _register(self) -> None:
+        self._is_registering = True
         most = await agent.register(
             self._database, self._claimant, concurrency=self._slots.size, version=self._version
         )
-        self._is_registered = True
         if most is not None:
             self._slots.size = min(self._slots.size, most)
 

@@ -105,7 +105,7 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("note_presence", "reaper-1"),
     *_statement("promote", "scheduler-1"),
     *_statement("look_at_budgets", "scheduler-1"),
-    *_statement("pause_for_budgets", "scheduler-1"),
+    *_statement("has_budgets", "scheduler-1"),
     *_statement("has_event_waits", "scheduler-1"),
     *_statement("deliver_events", "scheduler-1"),
     *_statement("due_schedules", "scheduler-1"),

@@ -31,6 +31,7 @@ from tests.support.harness import (
     submit,
     submit_many,
 )
+from tests.support.store import fetch
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -311,3 +312,20 @@ def test_interrupted_just_before_it_listens(loop: str) -> None:
     )
     assert done.returncode == 130, done.stderr
     assert not done.stderr
+
+
+async def test_a_worker_that_is_stopped_as_it_starts_signs_off(fleet: Fleet, database: Database) -> None:
+    async with database.transaction() as holding:
+        await holding.execute("lock table grns.task_types in access exclusive mode")
+        worker = start_worker(fleet, GRACE)
+
+        async def has_registered() -> bool:
+            return bool(await fetch(database, "select from grns.workers"))
+
+        async def has_signed_off() -> bool:
+            return bool(await fetch(database, "select from grns.workers where stopped_at is not null"))
+
+        await eventually(has_registered, within_seconds=START_SECONDS)
+        worker.send_signal(signal.SIGTERM)
+        await eventually(has_signed_off, within_seconds=SLACK)
+    assert await ends(worker, SLACK) == 0

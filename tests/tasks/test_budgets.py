@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
+import grns
+from grns.api.route import PREFIX
 from grns.client.client import Client
 from grns.errors import ConflictError, InvalidInputError, NotFoundError, OverBudgetError
+from grns.gateway.command_store import CommandStore, SubmitCommand
+from grns.maintenance.budget_watch import look_at_budgets as look_once
 from grns.maintenance.retention import delete_tasks
-from grns.maintenance.scheduler import look_at_budgets as look_once
 from grns.postgres.database import Database
 from grns.tasks import pauses
+from grns.tasks.budgets import Budgets
 from grns.tasks.submit import Submissions
+from tests.support.api import OURS, THEIRS, Door, good, problem_of
+from tests.support.attempts import attempts_of
 from tests.support.budgets import look_at_budgets, note_usage
-from tests.support.store import ACTOR, claim, fetch
+from tests.support.store import ACTOR, WORKER, claim, fetch, refusal
 from tests.tasks.test_submit import made, submit
 
 
@@ -93,19 +101,19 @@ async def test_a_budget_that_asks_pauses_the_pools_that_have_used_of_it(
     ((begun, has_begun),) = await look_at_budgets(shared)
     assert (begun.agent_type, begun.budget, has_begun) == ("writers", "all", True)
     assert await paused(shared) == {"writers": "all"}
-    with pytest.raises(AssertionError):
-        await claim(shared, waiting)
+    who = replace(WORKER, agent_type="writers")
+    assert await refusal(shared, waiting, who=who) == "paused"
     await note_usage(shared, pool="late", cost=0.01)  # it had used nothing before
     await look_at_budgets(shared)
     assert await paused(shared) == {"writers": "all", "late": "all"}
-    with pytest.raises(ConflictError, match="the budget all has paused writers"):
+    with pytest.raises(ConflictError, match="the budget all is used up and has paused writers"):
         await client.resume("writers")
     await client.budgets.allow("all", cost=0.02)
     assert {one.agent_type for one, has_begun in await look_at_budgets(shared) if not has_begun} == {
         "writers", "late",
     }  # fmt: skip
     assert await paused(shared) == {}
-    await claim(shared, waiting)
+    await claim(shared, waiting, who=who)
     assert [one["agent_type"] for one in await told(shared, "evt.pool.paused")] == ["writers", "late"]
     assert len(await told(shared, "evt.pool.resumed")) == 2
 
@@ -143,11 +151,9 @@ async def test_the_last_budget_that_is_deleted_ends_its_pauses(client: Client, s
     await note_usage(shared, cost=1)
     await look_at_budgets(shared)
     await client.budgets.delete("writing")
-    ((row),) = await shared.run("fill_quotas")
-    assert row["has_budgets"]
     await look_once(shared)
     assert await paused(shared) == {}
-    ((row),) = await shared.run("fill_quotas")
+    (row,) = await shared.run("has_budgets")
     assert not row["has_budgets"]
 
 
@@ -157,6 +163,9 @@ async def test_a_new_period_begins_with_nothing_used(client: Client, shared: Dat
     await note_usage(shared, cost=2)
     await client.budgets.allow("writing", cost=0.5)
     await look_at_budgets(shared)
+    (found,) = await client.budgets.list()
+    assert (found.used_cost, found.extra_cost, found.exceeded_since is None) == (2.0, 0.5, False)
+    assert (await paused(shared) == {"worker": "writing"}) is (action == "ask")
     # As if it had all been yesterday.
     await fetch(shared, "update grns.usage set at = at - interval '1 day'")
     await fetch(shared, "update grns.budgets set begins_on = begins_on - 1")
@@ -185,12 +194,11 @@ async def test_what_is_deleted_was_used(client: Client, shared: Database) -> Non
     assert (await client.budgets.get("writing")).used_cost == 2.0
 
 
-async def test_each_budget_is_looked_at_by_one_scheduler_in_two_seconds(
-    client: Client, shared: Database
-) -> None:
+async def test_budgets_are_looked_at_every_two_seconds(client: Client, shared: Database) -> None:
     await client.budgets.put("writing", max_cost=1)
     await look_once(shared)
     await note_usage(shared, cost=2)
+    await fetch(shared, "update grns.budgets set looked_at = now() + interval '1 minute'")
     await look_once(shared)
     assert (await client.budgets.get("writing")).used_cost == 0.0
     await look_at_budgets(shared)
@@ -204,7 +212,110 @@ async def test_many_look_at_once(client: Client, shared: Database) -> None:
         await note_usage(shared, pool=f"pool{number}", cost=1)
     answers = await asyncio.gather(*(look_once(shared) for _ in range(6)))
     assert len(await told(shared, "evt.budget.exceeded")) == 5
-    assert sorted(one.agent_type for answer in answers for one, _ in answer) == [f"pool{n}" for n in range(5)]
+    pools = [f"pool{number}" for number in range(5)]
+    assert sorted(one.agent_type for answer in answers for one, _ in answer) == pools
+    for number in range(5):
+        await client.budgets.allow(f"b{number}", cost=10)
+    answers = await asyncio.gather(*(look_once(shared) for _ in range(6)))
+    assert sorted(one.agent_type for answer in answers for one, _ in answer) == pools
+    assert len(await told(shared, "evt.pool.paused")) == len(await told(shared, "evt.pool.resumed")) == 5
+
+
+async def test_a_pause_that_is_over_does_not_free_the_pool(client: Client, shared: Database) -> None:
+    await client.budgets.put("writing", pool="worker", max_cost=1, action="ask")
+    await note_usage(shared, cost=1)
+    await look_at_budgets(shared)
+    await client.pause("worker", until=60.0)
+    await fetch(shared, "update grns.pauses set until = now() - interval '1 second'")
+    ((begun, has_begun),) = await look_at_budgets(shared)
+    assert (begun.budget, has_begun) == ("writing", True)
+    assert await paused(shared) == {"worker": "writing"}
+
+
+async def test_who_has_used_nothing_that_is_bounded_goes_on(client: Client, shared: Database) -> None:
+    await client.budgets.put("money", max_cost=1, action="ask")
+    await note_usage(shared, pool="local", input_tokens=1000, compute_seconds=60)
+    await note_usage(shared, pool="paid", cost=1)
+    await look_at_budgets(shared)
+    assert await paused(shared) == {"paid": "money"}
+
+
+async def test_a_change_of_the_pool_or_the_action_begins_anew(client: Client, shared: Database) -> None:
+    await client.budgets.put("writing", pool="writers", max_cost=1, action="refuse")
+    await note_usage(shared, pool="writers", cost=1)
+    await look_at_budgets(shared)
+    await client.budgets.allow("writing", cost=0.5)
+    moved = await client.budgets.put("writing", pool="readers", max_cost=1, action="refuse")
+    assert (moved.used_cost, moved.extra_cost, moved.exceeded_since) == (0.0, 0.0, None)
+    assert (await submit(shared, agent_type="readers")).created
+    await client.budgets.put("writing", pool="writers", max_cost=1, action="warn")
+    await look_at_budgets(shared)
+    await client.budgets.put("writing", pool="writers", max_cost=1, action="ask")
+    await look_at_budgets(shared)
+    assert [one["action"] for one in await told(shared, "evt.budget.exceeded")] == ["refuse", "warn", "ask"]
+
+
+async def test_what_exists_may_be_submitted_again(client: Client, shared: Database) -> None:
+    await client.budgets.put("all", max_cost=1, action="refuse")
+    first = await submit(shared, idempotency_key="once")
+    await note_usage(shared, cost=1)
+    await look_at_budgets(shared)
+    again = await submit(shared, idempotency_key="once")
+    assert (again.id, again.created) == (first.id, False)
+    with pytest.raises(OverBudgetError):
+        await submit(shared, idempotency_key="twice")
+
+
+async def test_a_handler_that_is_refused_is_put_off(client: Client, shared: Database) -> None:
+    pool = grns.Pool("planners")
+
+    @pool.task
+    async def plan(ctx: grns.Context) -> None:
+        await ctx.client.submit("write", {}, pool="writers")
+
+    handle = await client.submit(plan)
+    await client.budgets.put("writing", pool="writers", max_cost=1, action="refuse")
+    await note_usage(shared, pool="writers", cost=1)
+    await look_at_budgets(shared)
+    with attempts_of(pool, shared, client) as attempts:
+        assert await attempts.run(handle.id) == "retry_wait"
+    (row,) = await fetch(
+        shared, "select attempt, uncounted_attempts from grns.tasks where id = $1", handle.id
+    )
+    assert (row["attempt"], row["uncounted_attempts"]) == (1, 1)
+    (event,) = await told(shared, "evt.task.snoozed")
+    assert event["task_id"] == handle.id
+
+
+async def test_a_tenant_is_refused_and_allows_more(door: Door) -> None:
+    key = await door.key("admin")
+    async with door.visitor(key) as visitor:
+        made = {"agent_type": "worker", "max_cost": 1, "action": "refuse"}
+        good(await visitor.put(f"{PREFIX}/budgets/writing", json=made))
+        await Budgets(door.database, THEIRS, ACTOR).put("theirs", max_cost=1, action="refuse")
+        for workspace in (OURS, THEIRS):
+            await note_usage(door.database, workspace=workspace, cost=1)
+        await look_at_budgets(door.database)
+        refused = await visitor.post(f"{PREFIX}/tasks", json={"task_type": "noop"})
+        assert problem_of(refused, 429) == "over_budget"
+        assert "retry-after" not in refused.headers
+        wrong = await visitor.post(f"{PREFIX}/budgets/writing/allow", json={"tokens": 5})
+        assert problem_of(wrong, 400) == "bad_budget"
+        more = good(await visitor.post(f"{PREFIX}/budgets/writing/allow", json={"cost": 1}))
+        assert (more["used_cost"], more["extra_cost"], more["used_share"]) == (1.0, 1.0, 0.5)
+        await look_at_budgets(door.database)
+        good(await visitor.post(f"{PREFIX}/tasks", json={"task_type": "noop"}), range(200, 300))
+        listed = good(await visitor.get(f"{PREFIX}/budgets"))["items"]
+        assert [one["name"] for one in listed] == ["writing"]
+
+
+async def test_a_command_is_refused(client: Client, shared: Database) -> None:
+    await client.budgets.put("all", max_cost=1, action="refuse")
+    await note_usage(shared, cost=1)
+    await look_at_budgets(shared)
+    commands = CommandStore(shared, batch_limit=10, actor="nats")
+    with pytest.raises(OverBudgetError):
+        await commands.submit(SubmitCommand(uuid4(), made()))
 
 
 @pytest.mark.parametrize(

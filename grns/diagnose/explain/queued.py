@@ -56,6 +56,12 @@ def _paused(seen: TaskSnapshot, pause: PauseSeen) -> Cause:
     what = f"the pool {pool}" if pause.task_type is None else f"{pause.task_type} of the pool {pool}"
     until = "with no end time" if pause.left_seconds is None else f"for {lasted(pause.left_seconds)} more"
     since = clock(pause.paused_at, seen.now)
+    if pause.budget is not None:
+        return Cause(
+            "paused",
+            f"{what} was paused at {since}, until more of the budget {pause.budget} is allowed",
+            (f"grns pool budget show {pause.budget}", f"grns pool budget allow {pause.budget} --cost 10"),
+        )
     option = "" if pause.task_type is None else f" --type {pause.task_type}"
     return Cause(
         "paused",

@@ -156,7 +156,7 @@ def _owner(row: Row) -> Owner | None:
 
 
 def _pause(one: pause.Pause) -> PauseSeen:
-    return PauseSeen(one.task_type, one.paused_by, one.paused_at, one.reason, one.left_seconds)
+    return PauseSeen(one.task_type, one.paused_by, one.paused_at, one.reason, one.left_seconds, one.budget)
 
 
 def _lock(row: Row) -> RowLock | None:

@@ -60,6 +60,7 @@ class PauseSeen:
     paused_at: datetime
     reason: str | None = None
     left_seconds: float | None = None
+    budget: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ select b.workspace, b.name, nullif(b.agent_type, '') as agent_type, b.period, b.
     case when p.is_same then b.used_tokens else 0 end as used_tokens,
     case when p.is_same then b.extra_cost else 0 end::double precision as extra_cost,
     case when p.is_same then b.extra_tokens else 0 end as extra_tokens,
-    case when p.is_same then b.exceeded_since end as exceeded_since, b.looked_at, b.updated_at, b.updated_by
+    case when p.is_same then b.exceeded_since end as exceeded_since, b.looked_at, b.updated_at, b.updated_by,
+    case when p.is_same then greatest(coalesce(b.used_cost / (b.max_cost + b.extra_cost), 0),
+        coalesce(b.used_tokens::numeric / (b.max_tokens + b.extra_tokens), 0)) else 0 end::double precision as used_share
 from grns.budgets b
 cross join lateral (
     select n.begins_on, b.begins_on is not distinct from n.begins_on as is_same

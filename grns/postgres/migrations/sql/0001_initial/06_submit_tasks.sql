@@ -207,9 +207,12 @@ begin
         from grns.budgets b
         where b.exceeded_since is not null and b.action = 'refuse' and b.begins_on = grns.period_begin(b.period)
             and exists (
-                select from unnest(ids, workspaces, agent_types) as w (id, workspace, agent_type)
+                select from unnest(ids, workspaces, agent_types, keys) as w (id, workspace, agent_type, key)
                 where b.workspace = coalesce(w.workspace, workspaces[1])
-                    and b.agent_type in ('', coalesce(w.agent_type, agent_types[1])))
+                    and b.agent_type in ('', coalesce(w.agent_type, agent_types[1]))
+                    and not exists (  -- what is there already may be submitted again
+                        select from grns.tasks t where t.workspace = b.workspace and t.idempotency_key = w.key)
+                    and not exists (select from grns.tasks t where t.id = w.id))
         limit 1;
         if found then
             raise exception 'grns: the budget % of this % is used up', answer.name, answer.period

@@ -8,7 +8,7 @@ create table grns.pauses (
     paused_by  text not null,
     reason     text,
     until      timestamptz,                           -- null: until it is resumed
-    budget     text collate "C",                      -- the budget that is used up; null: somebody has paused it
+    budget     text collate "C",                      -- the budget that is used up; null: a person has paused it
     primary key (workspace, agent_type, task_type)
 );
 

@@ -63,7 +63,8 @@ create table grns.budgets (
     constraint budgets_period check (period in ('day', 'month')),
     constraint budgets_action check (action in ('warn', 'refuse', 'ask')),
     constraint budgets_amount check (num_nonnulls(max_cost, max_tokens) > 0)
-);
+) with (fillfactor = 50);
+create index budgets_refusing on grns.budgets (workspace) where exceeded_since is not null and action = 'refuse';
 
 -- The first day of the present period.
 create function grns.period_begin(period text) returns date language sql stable as $$
