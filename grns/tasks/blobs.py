@@ -102,7 +102,7 @@ class Blobs:
             or await self._database.run("stat_blob", self._workspace, found)
         ):
             return Upload(found, content, None)
-        name = f"{self._workspace}/{found}/{secrets.token_hex(8)}"
+        name = f"{self._workspace}/{found[:2]}/{found}-{secrets.token_hex(8)}"
         await self._database.run("note_object", name, self._workspace)
         try:
             await _in_store(rules.place.write, name, bytes(content))

@@ -113,7 +113,7 @@ async def restored(
     return [answer.outcome for answer in answers]
 
 
-async def no_blobs(database: Database, place: FilePlace) -> None:
+async def no_blobs(database: Database, place: FilePlace | None) -> None:
     """Delete what nothing refers to, into an archive."""
     walk = BlobRetention(database, 0.0, emit=lambda _signal: None, archive=place)
     while await walk.step():

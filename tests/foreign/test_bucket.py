@@ -1,4 +1,4 @@
-"""An archive in a bucket: moto plays S3, and obstore speaks to it over HTTP."""
+"""An archive and blobs in a bucket: moto plays S3, and obstore speaks to it over HTTP."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import pytest
 
 from grns.archive.reader import ArchiveReader
 from grns.errors import NotFoundError, SettingsError, UnavailableError
+from grns.model.blob import BlobRules
 from grns.postgres.database import Database
 from grns.runtime.place import BucketPlace, open_place
+from grns.tasks.blobs import Blobs, delete_objects
 from tests.archive.test_tasks import ended, no_blobs, restored, retained, rows_of
 from tests.support.harness import submit_many
 
@@ -83,6 +85,27 @@ async def test_a_bucket_that_is_not_there_deletes_nothing(endpoint: str, shared:
     with pytest.raises(UnavailableError):
         await retained(shared, open_place("s3://none/grns", "GRNS_ARCHIVE"))
     assert await rows_of(shared, *ids) == before
+
+
+async def test_blobs_are_kept_in_a_bucket_and_deleted(endpoint: str, shared: Database) -> None:
+    place = open_place("s3://company/blobs", "GRNS_BLOB_STORE")
+    shared.blob_rules = BlobRules(place=place)
+    blobs = Blobs(shared, "default")
+    content = bytes(range(256)) * 12_000  # more than one part
+    blob = await blobs.put(content)
+    (name,) = place.names("")
+    assert await blobs.get(blob) == content
+    part = [part async for part in blobs.read(blob, start=300, length=5)]
+    assert b"".join(part) == bytes(range(44, 49))
+    await no_blobs(shared, None)
+    assert await delete_objects(shared, 5) == 1
+    assert place.names("") == []
+    place.delete(name)
+    with pytest.raises(NotFoundError):
+        place.read_part(name, 0, 1)
+    shared.blob_rules = BlobRules(place=open_place("s3://none/blobs", "GRNS_BLOB_STORE"))
+    with pytest.raises(UnavailableError):
+        await blobs.put(content)
 
 
 def test_a_url_that_is_none_is_refused() -> None:

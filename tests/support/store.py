@@ -139,7 +139,7 @@ _TABLES = (
     "workflows", "follow_later", "task_pauses", "schedules", "schedule_runs", "limits",
     "limited_pools", "limit_keys", "limit_tokens", "unique_keys", "steps", "signals", "signal_waits",
     "event_waits", "progress", "questions", "labels", "tags", "texts", "words", "task_lines",
-    "blob_refs", "blobs", "usage", "usage_days",
+    "blob_refs", "blobs", "blob_objects", "usage", "usage_days",
 )  # fmt: skip
 _DELETIONS = "".join(
     f"if exists (select from grns.{table}) then delete from grns.{table}; end if;\n" for table in _TABLES

@@ -1,4 +1,4 @@
-"""Places of archives: whole files or none, and errors that say what to do."""
+"""Places of files: whole files or none, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -22,8 +22,14 @@ def test_a_directory_keeps_whole_files(tmp_path: Path) -> None:
     assert place.names("") == ["events/two", "tasks/2026-11-29/one.json"]
     assert place.names("tasks") == ["tasks/2026-11-29/one.json"]
     assert place.read("events/two") == b"3"
-    with pytest.raises(NotFoundError):
-        place.read("events/four")
+    place.write("events/letters", b"abcdef")
+    assert place.read_part("events/letters", 2, 3) == b"cde"
+    assert place.read_part("events/letters", 4, 9) == b"ef"
+    for _ in range(2):
+        place.delete("events/letters")
+    for read in (place.read, lambda name: place.read_part(name, 0, 1)):
+        with pytest.raises(NotFoundError):
+            read("events/letters")
 
 
 def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
@@ -32,6 +38,8 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         place.write("tasks/one", b"1")
     with pytest.raises(UnavailableError, match="cannot read"):
         place.names("tasks")
+    with pytest.raises(UnavailableError, match="cannot delete"):
+        place.delete("tasks/one")
     assert not (tmp_path / "away").exists(), "its disk is not mounted"
     full = DirectoryPlace(tmp_path)
     (tmp_path / "tasks").write_text("")
