@@ -86,11 +86,14 @@ async def download(request_context: RequestContext, blob_id: str, wanted: str | 
         "content-disposition": f'attachment; filename="{blob_id}"',
         "accept-ranges": "bytes",
     }
+    beginning = (
+        await _part(request_context, kept, first, min(PART_BYTES, last - first)) if first < last else b""
+    )
     is_part = (first, last) != (0, kept.size)
     if is_part:
         headers["content-range"] = f"bytes {first}-{last - 1}/{kept.size}"
     return StreamingResponse(
-        _parts(request_context, kept, first, last),
+        _parts(request_context, kept, beginning, first + len(beginning), last),
         status_code=206 if is_part else 200,
         media_type=kept.media_type or ANY_TYPE,
         headers=headers,
@@ -98,13 +101,15 @@ async def download(request_context: RequestContext, blob_id: str, wanted: str | 
 
 
 async def _parts(
-    request_context: RequestContext, kept: KeptBlob, first: int, last: int
+    request_context: RequestContext, kept: KeptBlob, beginning: bytes, first: int, last: int
 ) -> AsyncIterator[bytes]:
-    """Read part after part, as fast as the client takes them, without a connection between two."""
+    """Read part after part, as fast as the client takes them, without a connection between two.
+
+    The first one is read before the response begins: what cannot be read is a problem, and no broken body.
+    """
+    yield beginning
     while first < last:
         part = await _part(request_context, kept, first, min(PART_BYTES, last - first))
-        if not part:
-            return
         yield part
         first += len(part)
 
@@ -138,12 +143,12 @@ async def _put(request: Request, request_context: RequestContext, blob_id: str |
         content = await _body(request, context.database.blob_rules.most_bytes)
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         upload = await Blobs(context.database, request_context.workspace).upload(
-            content, digest=None if blob_id is None else digest_of(blob_id)
+            content,
+            media_type=None if media_type in ("", ANY_TYPE) else media_type,
+            digest=None if blob_id is None else digest_of(blob_id),
         )
         async with request_context.reading() as database:
-            return await request_context.client(database).blobs.keep(
-                upload, None if media_type in ("", ANY_TYPE) else media_type
-            )
+            return await request_context.client(database).blobs.keep(upload)
 
 
 async def _body(request: Request, most_bytes: int) -> bytearray:

@@ -21,7 +21,7 @@ TASKS, EVENTS = "tasks", "events"
 _FORMAT = 1
 _LINES, _MANIFEST = ".jsonl.gz", ".json"
 _NAME = re.compile(r"(tasks|events)/[0-9-]+/[0-9a-z-]+~[0-9a-z-]+~[0-9a-f-]+")
-in_thread = PlaceCalls("archive")
+in_thread = PlaceCalls("archive", most=16, most_late=1)
 _GZIP_LEVEL = 6
 
 

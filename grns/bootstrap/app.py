@@ -84,7 +84,7 @@ class App:
     def blob_rules(self) -> BlobRules:
         """How large blobs may be, and where large ones are kept."""
         settings, store = self.settings, self.settings.blob_store
-        place = open_place(store, "GRNS_BLOB_STORE") if store else None
+        place = open_place(store, "GRNS_BLOB_STORE", must_exist=False) if store else None
         return BlobRules(settings.blob_max_bytes, settings.blobs_max_bytes, place)
 
     def database(self, name: str, *, size: int | None = None) -> Database:

@@ -77,7 +77,7 @@ async def _write(session: CliSession, id_: str, size: int, target: BinaryIO) -> 
             done += len(part)
             show_progress(done, size, sized(done))
     if digest.hexdigest() != digest_of(id_):
-        failure.note("the bytes do not have this sha256: the database is damaged")
+        failure.note("the bytes do not have this sha256: the database, or the blob store, is damaged")
         raise click.exceptions.Exit(1)
 
 

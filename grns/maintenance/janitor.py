@@ -52,16 +52,17 @@ class Janitor(PeriodicService):
     _due_at: dict[str, float] = field(init=False)
     _unserved_at: float = field(default=0.0, init=False)
     _expiry_at: float = field(default=0.0, init=False)
-    _archive_rests_until: float = field(default=0.0, init=False)
+    _rests_until: dict[str, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         database, settings = self.database, self.settings
-        archiving: dict[str, Chore] = {
+        far: dict[str, Chore] = {
             "archived_partitions": self._archive_partitions,
             "tasks": TaskRetention(database, settings, emit=self.emit, archive=self.archive).step,
             "blobs": BlobRetention(
                 database, settings.blob_grace_seconds, emit=self.emit, archive=self.archive
             ).step,
+            "blob_objects": self._delete_objects,
         }
         self._chores = {
             "failover": self._notice_failover,
@@ -84,8 +85,7 @@ class Janitor(PeriodicService):
             "operations": partial(self._delete, "operations", "delete_operations", self._log_seconds),
             "webhooks": partial(self._delete, "webhooks", "delete_webhooks"),
             "usage": self._sum_usage,  # before its tasks go
-            **{name: partial(self._unless_resting, chore) for name, chore in archiving.items()},
-            "blob_objects": self._delete_objects,
+            **{name: partial(self._unless_resting, name, chore) for name, chore in far.items()},
             "inspection": ConsistencyMonitor(
                 database,
                 stuck_after_seconds=settings.stuck_after_seconds,
@@ -138,15 +138,15 @@ class Janitor(PeriodicService):
     async def _archive_partitions(self) -> bool:
         return self.archive is not None and await archive_partitions(self.database, self.archive)
 
-    async def _unless_resting(self, chore: Chore) -> bool:
-        """Do a chore that may need the archive; while that cannot be reached, a minute lies between tries."""
-        if time.monotonic() < self._archive_rests_until:
+    async def _unless_resting(self, name: str, chore: Chore) -> bool:
+        """Do a chore that may need the archive or the blob store: after a failure, a minute later again."""
+        if time.monotonic() < self._rests_until.get(name, 0.0):
             return False
         try:
             return await chore()
         except UnavailableError:
-            if self.archive is not None:
-                self._archive_rests_until = time.monotonic() + _REST_SECONDS
+            if self.archive is not None or self.database.blob_rules.place is not None:
+                self._rests_until[name] = time.monotonic() + _REST_SECONDS
             raise
 
     async def _delete_objects(self) -> bool:

@@ -238,7 +238,13 @@ class BlobRetention:
         for row in rows:
             workspace, digest = row["workspace"], row["sha256"]
             with suppress(NotFoundError):  # another janitor was faster
-                content = await Blobs(self._database, workspace).get(f"sha256-{digest}")
+                blobs = Blobs(self._database, workspace)
+                await blobs.find(f"sha256-{digest}")
+                try:
+                    content = await blobs.get(f"sha256-{digest}")
+                except NotFoundError as error:  # what the blob store has lost stays, for a person to see
+                    self._emit(TickFailed("janitor", f"a blob is not archived: {error}"))
+                    continue
                 await in_thread(write_blob, archive, workspace, digest, content, row["media_type"])
                 workspaces.append(workspace)
                 digests.append(digest)

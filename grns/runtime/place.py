@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
@@ -19,6 +20,8 @@ SCHEMES = ("s3", "gs", "az")
 _PART = ".part"
 _ANSWER_SECONDS = 50
 _CALL_SECONDS = 60.0
+_PATIENCE_SECONDS = 5.0
+_LOOK_SECONDS = 0.02
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
@@ -48,7 +51,7 @@ class FilePlace(Protocol):
         """Have all files of a folder that `names` shows survive a power cut."""
 
 
-def open_place(url: str, setting: str) -> FilePlace:
+def open_place(url: str, setting: str, *, must_exist: bool = True) -> FilePlace:
     """Return the place that a setting says: a directory, or such as `s3://bucket/prefix`.
 
     Raises:
@@ -65,7 +68,7 @@ def open_place(url: str, setting: str) -> FilePlace:
         raise SettingsError(
             f"{setting}={url} is neither the absolute path of a directory nor {', '.join(SCHEMES)}://…"
         )
-    if not path.is_dir():
+    if must_exist and not path.is_dir():
         raise SettingsError(f"{setting}={url}: the directory does not exist; create it, or mount its volume")
     return DirectoryPlace(path)
 
@@ -76,9 +79,15 @@ class DirectoryPlace:
     def __init__(self, root: Path) -> None:
         self._root = root
 
+    def _path(self, name: str) -> Path:
+        """Return where a file is. Raises UnavailableError for a name that leads out of the directory."""
+        if name.startswith("/") or ".." in name.split("/"):
+            raise UnavailableError(f"{ascii(name)[:200]} is no name of a file")
+        return self._root / name
+
     def write(self, name: str, content: bytes) -> None:
         """Keep a file: it gets its name once it is on disk."""
-        path = self._root / name
+        path = self._path(name)
         folders = [folder for folder in path.parents if folder.is_relative_to(self._root)]  # up to the root
         beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_PART}")
         try:
@@ -100,7 +109,7 @@ class DirectoryPlace:
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
         try:
-            return (self._root / name).read_bytes()
+            return self._path(name).read_bytes()
         except FileNotFoundError as error:
             raise NotFoundError(f"{self._root} has no {name}") from error
         except OSError as error:
@@ -109,7 +118,7 @@ class DirectoryPlace:
     def read_part(self, name: str, start: int, length: int) -> bytes:
         """Return a part of a file."""
         try:
-            with (self._root / name).open("rb") as file:
+            with self._path(name).open("rb") as file:
                 file.seek(start)
                 return file.read(length)
         except FileNotFoundError as error:
@@ -121,7 +130,7 @@ class DirectoryPlace:
         """Delete a file."""
         try:
             os.listdir(self._root)  # what is not mounted has not lost it
-            (self._root / name).unlink(missing_ok=True)
+            self._path(name).unlink(missing_ok=True)
         except OSError as error:
             raise UnavailableError(f"cannot delete {self._root / name}: {error}") from error
 
@@ -223,24 +232,32 @@ class PlaceCalls:
     """Calls what reads or writes a place, each call in a thread of its own. `name` is what it is in errors.
 
     A disk or network that hangs holds up nothing for ever: not the caller, nor threads of others, nor the end
-    of the process. As long as one call hangs, others fail at once.
+    of the process. Up to `most` calls run at once, others wait for a few seconds. Once `most_late` calls that
+    nothing waits for any more have not ended, others fail at once.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, most: int, most_late: int) -> None:
         self._name = name
-        self._hanging: set[threading.Thread] = set()
+        self._most = most
+        self._most_late = most_late
+        self._running: list[threading.Thread] = []
+        self._late: list[threading.Thread] = []
 
     async def __call__(
         self, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
     ) -> Result:
-        """Call a function.
+        """Call a function, for a minute at most.
 
         Raises:
-            UnavailableError: it took more than a minute, failed, or an earlier call still hangs.
+            UnavailableError: it took longer, failed, or too many earlier calls have not ended.
         """
-        self._hanging.difference_update([thread for thread in self._hanging if not thread.is_alive()])
-        if self._hanging:
-            raise UnavailableError(f"the {self._name} does not answer: an earlier request still waits for it")
+        return await self.within(_CALL_SECONDS, function, *args, **kwargs)
+
+    async def within(
+        self, seconds: float, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
+    ) -> Result:
+        """Call a function that may take so many seconds. Raises UnavailableError."""
+        await self._wait_for_turn()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
 
@@ -257,12 +274,30 @@ class PlaceCalls:
             thread.start()
         except RuntimeError as error:
             raise UnavailableError(f"the {self._name} cannot be asked: {error}") from error
+        self._running.append(thread)
         try:
-            async with asyncio.timeout(_CALL_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await answer
         except TimeoutError as error:
-            self._hanging.add(thread)
-            raise UnavailableError(f"the {self._name} did not answer within {_CALL_SECONDS:g} s") from error
+            raise UnavailableError(f"the {self._name} did not answer within {seconds:g} s") from error
+        finally:
+            if not answer.done() or answer.cancelled():
+                self._late.append(thread)
+
+    async def _wait_for_turn(self) -> None:
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            self._late = [thread for thread in self._late if thread.is_alive()]
+            self._running = [thread for thread in self._running if thread.is_alive()]
+            if len(self._late) >= self._most_late:
+                raise UnavailableError(
+                    f"the {self._name} does not answer: an earlier request still waits for it"
+                )
+            if len(self._running) < self._most:
+                return
+            if time.monotonic() > until:
+                raise UnavailableError(f"too many requests wait for the {self._name}")
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _settle(self, answer: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
         if answer.done():  # it is not waited for any more

@@ -7,11 +7,18 @@ import hashlib
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grns.errors import GrnsError, InvalidInputError, NotFoundError, UnusableError
+from grns.errors import (
+    GrnsError,
+    InvalidInputError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnusableError,
+)
 from grns.model.blob import (
     BLOB,
     JSON_TYPE,
@@ -32,7 +39,8 @@ PART_BYTES = 1024 * 1024
 """How many bytes are read at once."""
 IN_POSTGRES_BYTES = 64 * 1024
 """Blobs up to this size are in Postgres, also where there is a blob store."""
-_in_store = PlaceCalls("blob store")
+_in_store = PlaceCalls("blob store", most=32, most_late=8)
+_LEAST_BYTES_PER_SECOND = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,8 @@ class Upload:
     """Bytes to keep: in Postgres, or already in the blob store, as `object`."""
 
     digest: str
-    content: bytes | bytearray | memoryview
+    content: bytes
+    media_type: str | None
     object: str | None
 
 
@@ -72,65 +81,80 @@ class Blobs:
             InvalidInputError: `too_large`; `wrong_digest`; `bad_blob`: the media type is none.
             RateLimitedError: the blobs of the workspace would have more than 1 GiB together
                 (`GRNS_BLOBS_MAX_BYTES`).
+            UnavailableError: the blob store cannot be reached (`GRNS_BLOB_STORE`).
 
         Example:
             report = await client.blobs.put(Path("report.pdf"), media_type="application/pdf")
             await client.submit(send_report, {"report": report})
         """
-        return await self.keep(await self.upload(content, digest=digest), media_type)
+        return await self.keep(await self.upload(content, media_type=media_type, digest=digest))
 
     async def upload(
-        self, content: bytes | bytearray | memoryview | Path, *, digest: str | None = None
+        self,
+        content: bytes | bytearray | memoryview | Path,
+        *,
+        media_type: str | None = None,
+        digest: str | None = None,
     ) -> Upload:
-        """Write large bytes to the blob store, if there is one. Errors are those of `put`.
+        """Write large bytes to the blob store, if there is one; `keep` makes a blob of them.
 
-        The name of an object is noted before it is written, in a transaction of its own: whatever happens
-        then, the janitor deletes what no blob has in the end.
+        Errors are those of `put`. The name of an object is noted before it is written: whatever happens then,
+        the janitor deletes what no blob has in the end.
         """
         rules = self._database.blob_rules
-        if isinstance(content, Path):
-            content = await asyncio.to_thread(content.read_bytes)
-        if len(content) > rules.most_bytes:
-            raise InvalidInputError("too_large", f"a blob has up to {rules.most_bytes} bytes")
-        found = (await asyncio.to_thread(hashlib.sha256, content)).hexdigest()
+        body, found = await asyncio.to_thread(_read, content, rules.most_bytes)
         if digest is not None and digest != found:
             raise InvalidInputError("wrong_digest", f"the sha256 of these bytes is {found}")
+        upload = Upload(found, body, media_type, None)
         if (
             rules.place is None
-            or len(content) <= IN_POSTGRES_BYTES
+            or len(body) <= IN_POSTGRES_BYTES
             or isinstance(self._database, Session)  # whose transaction would take the note with it
             or await self._database.run("stat_blob", self._workspace, found)
         ):
-            return Upload(found, content, None)
+            return upload
         name = f"{self._workspace}/{found[:2]}/{found}-{secrets.token_hex(8)}"
-        await self._database.run("note_object", name, self._workspace)
+        await self._database.run(
+            "note_object", name, self._workspace, len(body), media_type, rules.most_bytes_of_workspace
+        )
         try:
-            await _in_store(rules.place.write, name, bytes(content))
+            await _in_store.within(60.0 + len(body) / _LEAST_BYTES_PER_SECOND, rules.place.write, name, body)
         except GrnsError:
-            with suppress(GrnsError):  # after a day it is doomed by itself
-                await self._database.run("doom_object", name)
+            await self._give_up(name)
             raise
-        return Upload(found, content, name)
+        return replace(upload, object=name)
 
-    async def keep(self, upload: Upload, media_type: str | None = None) -> Blob:
+    async def keep(self, upload: Upload) -> Blob:
         """Keep what was uploaded, and return the reference to it. Errors are those of `put`."""
-        rules = self._database.blob_rules
-        if upload.object is None and (
-            rows := await self._database.run("touch_blob", self._workspace, upload.digest)
-        ):
-            said = {BLOB: f"sha256-{upload.digest}", "size": rows[0]["size"], "type": rows[0]["media_type"]}
-            return Blob({name: value for name, value in said.items() if value is not None})
+        most = self._database.blob_rules.most_bytes_of_workspace
         if upload.object is None:
+            if rows := await self._database.run("touch_blob", self._workspace, upload.digest):
+                said = {
+                    BLOB: f"sha256-{upload.digest}",
+                    "size": rows[0]["size"],
+                    "type": rows[0]["media_type"],
+                }
+                return Blob({name: value for name, value in said.items() if value is not None})
             (row,) = await self._database.run(
-                "put_blob", upload.content, media_type, self._workspace, rules.most_bytes,
-                rules.most_bytes_of_workspace,
+                "put_blob", upload.content, upload.media_type, self._workspace,
+                self._database.blob_rules.most_bytes, most,
             )  # fmt: skip
-        else:
+            return Blob.of(loads_stored(row["ref"]))
+        try:
             (row,) = await self._database.run(
-                "keep_object", self._workspace, upload.digest, len(upload.content), media_type, upload.object,
-                rules.most_bytes_of_workspace,
+                "keep_object", self._workspace, upload.digest, len(upload.content), upload.media_type,
+                upload.object, most,
             )  # fmt: skip
+        except OutcomeUnknownError:  # it may be kept
+            raise
+        except GrnsError:
+            await self._give_up(upload.object)
+            raise
         return Blob.of(loads_stored(row["ref"]))
+
+    async def _give_up(self, name: str) -> None:
+        with suppress(GrnsError):  # after a day it is given up by the janitor
+            await self._database.run("doom_object", name)
 
     async def get(self, blob: Mapping[str, Any] | str) -> bytes:
         """Return the bytes of a blob.
@@ -144,7 +168,11 @@ class Blobs:
         Example:
             picture = await ctx.client.blobs.get(ctx.payload["picture"])
         """
-        return b"".join([part async for part in self.read(blob)])
+        kept = await self.find(blob)
+        content = b"".join([part async for part in self._parts(kept, 0, kept.size)])
+        if kept.object is not None and await asyncio.to_thread(_digest, content) != kept.sha256:
+            raise NotFoundError(f"the bytes of blob sha256-{kept.sha256} in the blob store are damaged")
+        return content
 
     async def read(
         self, blob: Mapping[str, Any] | str, *, start: int = 0, length: int | None = None
@@ -160,7 +188,12 @@ class Blobs:
         """
         kept = await self.find(blob)
         end = kept.size if length is None else min(kept.size, start + length)
-        while start < end and (part := await self.part(kept, start, min(PART_BYTES, end - start))):
+        async for part in self._parts(kept, start, end):
+            yield part
+
+    async def _parts(self, kept: KeptBlob, start: int, end: int) -> AsyncIterator[bytes]:
+        while start < end:
+            part = await self.part(kept, start, min(PART_BYTES, end - start))
             yield part
             start += len(part)
 
@@ -235,19 +268,54 @@ async def read_object(rules: BlobRules, name: str, start: int, length: int) -> b
         raise UnusableError(
             "the bytes of this blob are in a blob store: GRNS_BLOB_STORE has to name it here, too"
         )
-    return await _in_store(rules.place.read_part, name, start, length)
+    part = await _in_store(rules.place.read_part, name, start, length)
+    if len(part) != length:
+        raise NotFoundError(f"{name} in the blob store is shorter than its blob")
+    return part
 
 
 async def delete_objects(database: Database, limit: int) -> int:
-    """Delete some objects of the blob store that no blob has; returns how many."""
+    """Delete some objects of the blob store that no blob has; returns how many.
+
+    Raises:
+        UnavailableError: the store cannot be reached, or refuses.
+        UnusableError: there are some, and GRNS_BLOB_STORE does not name the store here.
+    """
     place = database.blob_rules.place
-    if place is None:
-        return 0
-    names = [row["object"] for row in await database.run("take_doomed_objects", limit)]
+    if place is not None:
+        await database.run("doom_old_objects")
+    names = [row["object"] for row in await database.run("read_doomed_objects", limit)]
+    if names and place is None:
+        raise UnusableError(
+            "there are objects to delete: GRNS_BLOB_STORE has to name the blob store here, too"
+        )
+    failed: UnavailableError | None = None
     for name in names:
-        await _in_store(place.delete, name)
-        await database.run("forget_objects", [name])
+        try:
+            if place is not None:
+                await _in_store(place.delete, name)
+        except UnavailableError as error:
+            await database.run("postpone_object", name)
+            if failed is not None:
+                raise
+            failed = error
+        else:
+            await database.run("forget_object", name)
+    if failed is not None:
+        raise failed
     return len(names)
+
+
+def _read(content: bytes | bytearray | memoryview | Path, most_bytes: int) -> tuple[bytes, str]:
+    """Return bytes, and their sha256. It blocks."""
+    body = content.read_bytes() if isinstance(content, Path) else bytes(content)
+    if len(body) > most_bytes:
+        raise InvalidInputError("too_large", f"a blob has up to {most_bytes} bytes")
+    return body, _digest(body)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 async def read_result(database: Database | Session, text: str | None, workspace: str) -> Any:

@@ -357,7 +357,7 @@ async def test_a_place_that_hangs_holds_up_nothing(
             goes_on.wait(30)
             super().write(name, content)
 
-    monkeypatch.setattr("grns.archive.archive._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("grns.runtime.place._CALL_SECONDS", 0.2)
     await ended(shared, *(await submit_many(shared, 1)))
     with pytest.raises(UnavailableError, match=r"within 0\.2 s"):
         await retained(shared, Hung(tmp_path))
@@ -387,7 +387,7 @@ async def test_a_place_that_is_away_is_asked_once_a_minute(shared: Database, tmp
     for name in ("tasks", "blobs", "archived_partitions"):
         assert not await janitor._chores[name]()
     assert await fetch(shared, "select from grns.tasks")
-    janitor._archive_rests_until = 0.0
+    janitor._rests_until.clear()
     await janitor._chores["tasks"]()
     assert not await fetch(shared, "select from grns.tasks")
     assert (await ArchiveReader(DirectoryPlace(place), "default").task(ids[0])).id == ids[0]

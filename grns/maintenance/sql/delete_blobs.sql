@@ -25,11 +25,12 @@ gone as (
     delete from grns.blobs b
     using doomed d
     where b.workspace = d.workspace and b.sha256 = d.sha256
-    returning b.workspace, b.sha256, b.object
+    returning b.workspace, b.sha256, b.object, b.size
 ),
 doomed_objects as (
-    insert into grns.blob_objects (object, workspace, is_doomed)
-    select g.object, g.workspace, true from gone g where g.object is not null
+    insert into grns.blob_objects (object, workspace, size, is_doomed, delete_after)
+    select g.object, g.workspace, g.size, true, now() + interval '1 hour' from gone g where g.object is not null
+    on conflict (object) do update set is_doomed = true, delete_after = excluded.delete_after
 ),
 last as (
     select p.workspace, p.sha256 from page p order by p.workspace desc, p.sha256 desc limit 1

@@ -9,20 +9,25 @@ create table grns.blobs (
     created_at timestamptz not null default statement_timestamp(),
     used_at    timestamptz not null default statement_timestamp(),  -- when it was put last
     primary key (workspace, sha256),
-    constraint blobs_place check (num_nonnulls(content, object) = 1)
+    constraint blobs_place check (num_nonnulls(content, object) = 1),
+    constraint blobs_object check (object ~ ('^' || workspace || '/[0-9a-f]{2}/' || sha256 || '-[0-9a-f]{16}$'))
 );
+create unique index blobs_by_object on grns.blobs (object) where object is not null;
 alter table grns.blobs alter column content set storage external;  -- a part of it is read without the rest
 create index blobs_made on grns.blobs (workspace, created_at, sha256) include (size);
 
 -- Objects of the blob store that no blob has: each is noted before it is written, and again when its blob is deleted. The janitor
--- deletes those that are doomed, or a day old. Each upload has a name of its own, so that no deletion meets a later upload.
+-- dooms those of which nothing came within a day, and deletes doomed ones an hour later: a write that was given up may still arrive.
+-- Each upload has a name of its own, so that no deletion meets a later upload.
 create table grns.blob_objects (
-    object    text collate "C" primary key,
-    workspace text collate "C" not null,
-    is_doomed boolean not null default false,
-    noted_at  timestamptz not null default now()
+    object       text collate "C" primary key,
+    workspace    text collate "C" not null,
+    size         bigint not null,
+    is_doomed    boolean not null default false,      -- it cannot become a blob's any more
+    delete_after timestamptz not null,
+    constraint blob_objects_name check (object ~ ('^' || workspace || '/[0-9a-f]{2}/[0-9a-f]{64}-[0-9a-f]{16}$'))
 );
-create index blob_objects_doomed on grns.blob_objects (noted_at) where is_doomed;
+create index blob_objects_due on grns.blob_objects (is_doomed, delete_after);
 
 -- Who refers to a blob: a task (by its id), a message (`mail-` and its number) or a schedule (`schedule-` and its name). The rows are
 -- written with the document, and keep the blob; see the triggers below.
@@ -35,6 +40,31 @@ create table grns.blob_refs (
 );
 create index blob_refs_of on grns.blob_refs (workspace, sha256);
 
+-- Refuses what would exceed the size of all blobs of a workspace, with those that are being written.
+create function grns.check_room_for_blob(workspace text, size bigint, most_bytes bigint, object text default null)
+returns void language plpgsql as $$
+#variable_conflict use_variable
+begin
+    if size + (select coalesce(sum(b.size), 0) from grns.blobs b where b.workspace = workspace)
+        + (select coalesce(sum(o.size), 0) from grns.blob_objects o
+            where o.workspace = workspace and not o.is_doomed and o.object is distinct from object) > most_bytes
+    then
+        raise exception 'grns: the blobs of workspace % may have % bytes together', workspace, most_bytes
+            using errcode = 'invalid_parameter_value', detail = 'blobs_full';
+    end if;
+end
+$$;
+
+-- Refuses what is no media type.
+create function grns.check_media_type(media_type text) returns void language plpgsql as $$
+begin
+    if media_type !~ '^[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}$' then
+        raise exception 'grns: a media type is one such as text/plain'
+            using errcode = 'invalid_parameter_value', detail = 'bad_blob';
+    end if;
+end
+$$;
+
 -- Keeps a blob whose bytes are `content`, or are in the blob store as `object`, and returns the reference to it. The bytes of one that
 -- is there already stay where they are, and the object is doomed.
 create function grns.keep_blob(
@@ -44,40 +74,27 @@ create function grns.keep_blob(
 declare
     kept record;
 begin
-    if media_type !~ '^[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}$' then
-        raise exception 'grns: a media type is one such as text/plain'
-            using errcode = 'invalid_parameter_value', detail = 'bad_blob';
-    end if;
+    perform grns.check_media_type(media_type);
     update grns.blobs b set used_at = statement_timestamp()
     where b.workspace = workspace and b.sha256 = digest
-    returning b.size, b.media_type into kept;
+    returning b.size, b.media_type, b.object into kept;
     if not found then
-        if size + (select coalesce(sum(b.size), 0) from grns.blobs b where b.workspace = workspace)
-            > most_bytes_of_workspace
-        then
-            raise exception 'grns: the blobs of workspace % may have % bytes together', workspace, most_bytes_of_workspace
-                using errcode = 'invalid_parameter_value', detail = 'blobs_full';
-        end if;
+        perform grns.check_room_for_blob(workspace, size, most_bytes_of_workspace, object);
         insert into grns.blobs as b (workspace, sha256, size, media_type, content, object)
         values (workspace, digest, size, media_type, content, object)
-        on conflict on constraint blobs_pkey do nothing
-        returning b.size, b.media_type into kept;
-        if found then
-            if object is not null then
-                delete from grns.blob_objects o where o.object = object and o.workspace = workspace and not o.is_doomed;
-                if not found then
-                    raise exception 'grns: the object was given up before its blob was kept: put it again'
-                        using errcode = 'serialization_failure';
-                end if;
-            end if;
-            return jsonb_strip_nulls(
-                jsonb_build_object('$blob', 'sha256-' || digest, 'size', kept.size, 'type', kept.media_type));
-        end if;
-        update grns.blobs b set used_at = statement_timestamp()
-        where b.workspace = workspace and b.sha256 = digest
-        returning b.size, b.media_type into kept;
+        on conflict on constraint blobs_pkey do update set used_at = statement_timestamp()
+        returning b.size, b.media_type, b.object into kept;
     end if;
-    update grns.blob_objects o set is_doomed = true where o.object = object and o.workspace = workspace;
+    if object is not null and kept.object is not distinct from object then
+        delete from grns.blob_objects o where o.object = object and o.workspace = workspace and not o.is_doomed;
+        if not found then
+            raise exception 'grns: the object was given up before its blob was kept: put it again'
+                using errcode = 'serialization_failure';
+        end if;
+    else
+        update grns.blob_objects o set is_doomed = true, delete_after = now() + interval '1 hour'
+        where o.object = object and o.workspace = workspace;
+    end if;
     return jsonb_strip_nulls(jsonb_build_object('$blob', 'sha256-' || digest, 'size', kept.size, 'type', kept.media_type));
 end
 $$;

@@ -33,7 +33,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('words', 'select'),
     ('task_lines', 'select, insert, delete'),
     ('blobs', 'select, insert, update (used_at)'),
-    ('blob_objects', 'select, insert, update (is_doomed), delete'),
+    ('blob_objects', 'select, update (is_doomed, delete_after), delete'),
     ('blob_refs', 'select, insert, delete'),
     ('usage', 'select, insert'),
     ('usage_days', 'select'),
