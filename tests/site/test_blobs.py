@@ -54,9 +54,12 @@ async def test_the_page_with_a_blob_store(
     (tmp_path / "novel.txt").write_text(" ".join(map(str, range(30_000))))
     fleet.start("server", GRNS_BLOB_STORE=str(store))
     fleet.start("worker", "start", "reports:pool", **environment)
-    answer = subprocess.run(
-        [sys.executable, str(submit)], capture_output=True, text=True, check=True, cwd=tmp_path,
-        env=os.environ | environment,
-    ).stdout  # fmt: skip
+
+    def run(*arguments: str) -> str:
+        return subprocess.run(
+            arguments, capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ | environment
+        ).stdout
+
+    answer = run(sys.executable, str(submit))
     assert sorted(answer.split()) == sorted(map(str, range(30_000)))
     assert len([one for one in store.rglob("*") if one.is_file()]) == 2, "the text and the table"
