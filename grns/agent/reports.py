@@ -12,8 +12,9 @@ from json import loads
 from typing import TYPE_CHECKING, Any
 
 from grns.errors import GrnsError, LeaseLostError, UnavailableError
-from grns.model.json import Limits, dumps, jsonable
+from grns.model.json import Limits, dumps
 from grns.model.log_line import NAMES, Line
+from grns.model.secret import clear_json
 from grns.model.usage import Usage
 from grns.worker.task_logger import LineBudget
 
@@ -45,7 +46,7 @@ class AttemptReports:
         """Send what is told, later reports instead of earlier ones. Raises InvalidInputError."""
         said = {name: value for name, value in told.items() if value is not None}
         if "checkpoint" in said:
-            said["checkpoint"] = jsonable(said["checkpoint"])
+            said["checkpoint"] = clear_json(said["checkpoint"])
             dumps(said["checkpoint"], _VALUES)
         with self._noting:
             self._told |= said

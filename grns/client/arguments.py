@@ -14,7 +14,8 @@ from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.duration import seconds_of
 from grns.model.envelope import first_problem
-from grns.model.json import Limits, jsonable
+from grns.model.json import Limits
+from grns.model.secret import clear_json
 from grns.model.submission import Escalation, Need, Outcome, Submission, submission
 from grns.tasks.submit import Prepared, Preparer, in_order, prepare
 from grns.telemetry import current
@@ -234,7 +235,7 @@ def payload_of(fields: Mapping[str, Any]) -> Any:
     task, payload = fields.get("task"), fields.get("payload")
     if isinstance(task, Handler):
         return task.call_signature.payload_text(payload, task.secret_paths)
-    return {} if payload is None else jsonable(payload)
+    return {} if payload is None else clear_json(payload)
 
 
 def _target(task: Any, pool: Any) -> tuple[Any, Any]:

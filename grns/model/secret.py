@@ -7,13 +7,21 @@ its secrets without asking what was declared, and a document that is shown has `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from grns.errors import InvalidInputError
+from grns.model.json import ANY_SIZE, dumps, jsonable
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 SECRET: Final = "$secret"  # noqa: S105  # a name
 """The member of a secret value."""
+STARS: Final = "*" * 10
+"""What pydantic writes in place of one."""
 MASK: Final = "•••"
 """What is shown of one."""
 LEAST_SCRUBBED: Final = 6
@@ -209,6 +217,44 @@ def with_secrets(document: Any, value: Any, paths: Sequence[Path]) -> Any:
             for place, (member, inner) in enumerate(zip(document, value, strict=True))
         ]
     return document
+
+
+def clear_json(value: Any, adapter: TypeAdapter[Any] | None = None) -> Any:
+    """Return a value as JSON, as `adapter` or else `jsonable` writes it, where nothing would seal a secret.
+
+    Raises:
+        InvalidInputError: `undeclared_secret`: it has a `SecretStr`, which pydantic writes as stars.
+    """
+    found = jsonable(value if adapter is None else adapter.dump_python(value, mode="json", by_alias=True))
+    if found is value or STARS not in dumps(found, ANY_SIZE):
+        return found
+    if _holds_secret(value if adapter is None else adapter.dump_python(value, by_alias=True)):
+        raise InvalidInputError(
+            "undeclared_secret", "it has a SecretStr, which nothing would seal here: leave it out"
+        )
+    return found
+
+
+def _holds_secret(value: Any) -> bool:
+    try:
+        from pydantic import BaseModel, SecretBytes, SecretStr
+    except ModuleNotFoundError:  # in `grns-client`
+        return False
+
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, SecretStr | SecretBytes):
+            return True
+        if isinstance(item, BaseModel):
+            pending += [*item.__dict__.values(), *(item.model_extra or {}).values()]
+        elif is_dataclass(item) and not isinstance(item, type):
+            pending += [getattr(item, one.name, None) for one in fields(item)]
+        elif isinstance(item, Mapping):
+            pending += item.values()
+        elif isinstance(item, list | tuple | set | frozenset | deque):
+            pending += item
+    return False
 
 
 def secret_paths_of(schema: dict[str, Any]) -> list[str]:

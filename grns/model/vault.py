@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from grns.model.seal import Keyring, key_of
 from grns.model.secret import SECRET, Path, Scrubber, check_unmasked, replace_at, replace_secrets
 
 _ABOUT = "secret"
+_ABOUT_WEBHOOK = "webhook"
+_SEALED_KEY = b'{"' + SECRET.encode() + b'"'
 
 
 class Vault:
@@ -62,6 +65,24 @@ class Vault:
         document = replace_secrets(loads_stored(text), opened)
         return (dumps(document, ANY_SIZE), Scrubber(values)) if values else (text, None)
 
+    def hide_key(self, key: bytes, workspace: str) -> bytes:
+        """Return the signing secret of a webhook as it is stored: sealed, if there is a key of ours."""
+        if self.keys is None:
+            return key
+        sealed = self.keys.seal(base64.b64encode(key).decode(), (_ABOUT_WEBHOOK, workspace))
+        return dumps({SECRET: sealed}).encode()
+
+    def open_key(self, stored: bytes, workspace: str) -> bytes:
+        """Return a signing secret as it was before `hide_key`. Raises SealedError if it cannot be opened."""
+        if not stored.startswith(_SEALED_KEY):
+            return stored
+        sealed = loads_stored(stored.decode())[SECRET]
+        return base64.b64decode(self._keys().open(sealed, (_ABOUT_WEBHOOK, workspace)))
+
+    def reseal_key(self, stored: bytes, workspace: str) -> bytes:
+        """Return a signing secret sealed by the first key. Raises SealedError."""
+        return self.hide_key(self.open_key(stored, workspace), workspace)
+
     def reseal(self, document: Any, workspace: str) -> Any:
         """Return a document whose secrets are sealed by the first key. Raises SealedError."""
 
@@ -83,6 +104,9 @@ class Vault:
         return {SECRET: self.keys.seal(dumps(value, ANY_SIZE), (_ABOUT, workspace), by=by)}
 
     def _opened(self, sealed: str, workspace: str) -> Any:
+        return loads_stored(self._keys().open(sealed, (_ABOUT, workspace)))
+
+    def _keys(self) -> Keyring:
         if self.keys is None:
             raise SealedError("no_key", "it has secrets, and no key to open them is here: set GRNS_KEYS_FILE")
-        return loads_stored(self.keys.open(sealed, (_ABOUT, workspace)))
+        return self.keys

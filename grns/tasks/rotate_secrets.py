@@ -12,10 +12,11 @@ from grns.errors import SettingsError
 from grns.model.json import ANY_SIZE, dumps, loads_stored
 from grns.model.seal import key_of
 from grns.model.secret import replace_secrets
+from grns.model.vault import Vault
 from grns.postgres.database import Database, Row
 
 _BATCH = 200
-_KINDS = ("o", "r", "s", "t")
+_KINDS = ("o", "r", "s", "t", "w")
 _MOST_PASSES = 20
 _PAUSE_SECONDS = 0.5
 
@@ -29,7 +30,7 @@ class SealedRows:
 
 
 async def count_sealed(database: Database) -> SealedRows:
-    """Count tasks, schedules and bulk operations with secrets, by key."""
+    """Count tasks, schedules, bulk operations and webhooks with secrets, by key."""
     found = SealedRows()
     async for rows in _pages(database):
         for row in rows:
@@ -79,14 +80,17 @@ async def _pages(database: Database) -> AsyncIterator[Sequence[Row]]:
 
 
 async def _reseal(database: Database, rows: Sequence[Row]) -> int:
-    texts = [
-        dumps(database.vault.reseal(loads_stored(row["document"]), row["workspace"]), ANY_SIZE)
-        for row in rows
-    ]
+    texts = [_resealed(database.vault, row) for row in rows]
     answer = await database.run(
         "reseal", [row["place"] for row in rows], [row["document"] for row in rows], texts
     )
     return int(answer[0]["changed"])
+
+
+def _resealed(vault: Vault, row: Row) -> str:
+    if row["place"].startswith("w"):
+        return vault.reseal_key(row["document"].encode(), row["workspace"]).decode()
+    return dumps(vault.reseal(loads_stored(row["document"]), row["workspace"]), ANY_SIZE)
 
 
 def _keys_in(document: Any) -> set[str]:

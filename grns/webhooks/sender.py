@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError
+from grns.errors import ContendedError, GrnsError, InvalidInputError, OutcomeUnknownError, SealedError
 from grns.model.secret import mask_bytes
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
@@ -47,6 +47,7 @@ _NOTE_PAUSE_SECONDS = 1.0
 _GONE = 410
 # Errors that end a delivery and that its webhook did not cause.
 _NOT_CAUSED_BY_WEBHOOK = ("event_gone", "given_up")
+_SEALED = ("no_key", "not_ours")  # its secrets cannot be opened here
 _HONOR_RETRY_AFTER = (429, 503)
 
 
@@ -127,6 +128,7 @@ class WebhookSender(PeriodicService):
             limit=room,
             lease_seconds=self.settings.webhook_timeout_seconds + _LEASE_MORE_SECONDS,
             busy=busy,
+            has_keys=self.database.vault.keys is not None,
         )
         taken_at = time.monotonic()
         for claimed in taken:
@@ -192,7 +194,11 @@ class WebhookSender(PeriodicService):
             return SendResult(error=error.code, detail=str(error))
         body = _document(claimed, event)
         timestamp = int(claimed.now_seconds + time.monotonic() - taken_at)
-        headers = signature.sign(map(Secret, claimed.secrets), claimed.message_id, timestamp, body)
+        try:
+            opened = [self.database.vault.open_key(one, claimed.workspace) for one in claimed.secrets]
+        except SealedError as error:
+            return SendResult(error=error.code, detail=str(error))
+        headers = signature.sign(map(Secret, opened), claimed.message_id, timestamp, body)
         return await self.http.post(to, headers, body)
 
     def _outcome(self, claimed: ClaimedDelivery, result: SendResult, seconds: float) -> DeliveryOutcome:
@@ -213,7 +219,14 @@ class WebhookSender(PeriodicService):
             )
         asked = result.retry_after_seconds if result.status in _HONOR_RETRY_AFTER else None
         delay = webhook.delay_seconds(claimed.attempt, random.random(), asked_seconds=asked)
-        return DeliveryOutcome("pending", delay, result.status, result.error, took)
+        return DeliveryOutcome(
+            "pending",
+            delay,
+            result.status,
+            result.error,
+            took,
+            counts_for_webhook=result.error not in _SEALED,
+        )
 
     async def _persist(self, claimed: ClaimedDelivery, outcome: DeliveryOutcome) -> bool | None:
         """Persist the outcome; if that fails, the delivery is due again at the end of its lease."""

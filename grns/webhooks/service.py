@@ -81,7 +81,7 @@ async def create_webhook(
     webhook_id = webhook.make_id(time.time_ns() // 1_000_000)
     rows = await database.run(
         "create_webhook", webhook_id, workspace, to.url, unique_kinds, webhook.pattern(unique_kinds),
-        description, secret.value, actor, _MAX_WEBHOOKS,
+        description, database.vault.hide_key(secret.value, workspace), actor, _MAX_WEBHOOKS,
     )  # fmt: skip
     if not rows:
         raise ConflictError(
@@ -159,7 +159,8 @@ async def rotate_secret(
     """
     webhook.check_overlap(overlap_seconds)
     secret = signature.make_secret()
-    rows = await database.run("rotate_secret", workspace, webhook_id, secret.value, overlap_seconds, actor)
+    sealed = database.vault.hide_key(secret.value, workspace)
+    rows = await database.run("rotate_secret", workspace, webhook_id, sealed, overlap_seconds, actor)
     rotated = await read_webhook(database, webhook_id, workspace=workspace)
     if not rows:
         raise ConflictError(f"the secret of webhook {webhook_id} was rotated at the same time: try again")

@@ -13,10 +13,11 @@ from uuid import UUID
 import structlog
 
 from grns.errors import ContendedError, InvalidInputError, LeaseLostError, UnavailableError
-from grns.model.json import Limits, dumps, jsonable, loads_stored
+from grns.model.json import Limits, dumps, loads_stored
 from grns.model.log_line import LEVELS, Line
 from grns.model.outcome import Claim
 from grns.model.report import percent_of, remaining_of, step_of
+from grns.model.secret import clear_json
 from grns.model.usage import COUNTS, Usage
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
@@ -157,7 +158,7 @@ class AttemptProgress:
 
     def checkpoint(self, data: Any) -> None:
         """Note a checkpoint. Raises InvalidInputError if it cannot be JSON, or is too large."""
-        self._note(Report(checkpoint=dumps(jsonable(data), self._limits)))
+        self._note(Report(checkpoint=dumps(clear_json(data), self._limits)))
 
     @property
     def least_level(self) -> int:

@@ -19,9 +19,10 @@ from grns.errors import (
     WaitTimeoutError,
 )
 from grns.model.duration import bounded_wait
-from grns.model.json import Limits, dumps, jsonable, loads_stored
+from grns.model.json import Limits, dumps, loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.model.question import Question, question_id
+from grns.model.secret import clear_json
 from grns.worker.step import EventWait, NotRecordedError, RecordedStep, StepLog, Suspended
 from grns.worker.step_function import adapter_of, call_step
 
@@ -295,9 +296,7 @@ class AttemptSteps:
         self, place: str, adapter: TypeAdapter[Any] | None, value: Any, limits: Limits | None = None
     ) -> str:
         try:
-            if adapter is not None:
-                value = adapter.dump_python(value, mode="json", by_alias=True)
-            return dumps(jsonable(value), limits or self._limits)
+            return dumps(clear_json(value, adapter), limits or self._limits)
         except InvalidInputError as error:
             raise InvalidInputError(
                 "bad_handler", f"the value of the step {place!r} cannot be stored: {error}"

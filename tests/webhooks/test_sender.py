@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import re
 import time
 from typing import Any
 
 import pytest
 
+from grns.errors import SealedError
+from grns.model.seal import Keyring, MasterKey
 from grns.model.url_policy import UrlPolicy
 from grns.postgres.database import Database
+from grns.tasks.rotate_secrets import count_sealed, rotate
 from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import TickFailed, WebhookDelivered, WebhookDisabled, WebhookNotDelivered
 from grns.webhooks import service as store
@@ -79,6 +84,58 @@ async def test_what_the_page_says_verifies_it_and_nothing_else(shared: Database)
         ("webhook-signature", "v1,"),
     ):
         assert not is_ours({**headers, name: value}, request.body, shown), name
+
+
+async def test_with_keys_its_secret_is_sealed_and_who_has_none_leaves_it_to_others(shared: Database) -> None:
+    ring = Keyring([MasterKey.new("key")])
+    async with Receiver().listening() as server:
+        _, clear_id = await made(shared, server.url)
+        shared.vault.keys = ring
+        secret, webhook_id = await made(shared, server.url)
+        (row,) = await fetch(
+            shared, "select secret from grns.webhook_secrets where webhook_id = $1", webhook_id
+        )
+        assert row["secret"].startswith(b'{"$secret"')
+        assert base64.b64encode(secret.value) not in row["secret"]
+        shared.vault.keys = None
+        async with sending(shared):
+            seq = await store.ping_webhook(shared, webhook_id, **WHO)
+            other = await store.ping_webhook(shared, clear_id, **WHO)
+            await in_state(shared, clear_id, other, "delivered")
+            await in_state(shared, webhook_id, seq, "pending", attempts=0)
+            shared.vault.keys = ring
+            await in_state(shared, webhook_id, seq, "delivered", attempts=1)
+    assert server.requests[-1].is_signed_with(secret)
+
+
+async def test_what_another_key_has_sealed_is_not_the_webhooks_fault(shared: Database) -> None:
+    shared.vault.keys = Keyring([MasterKey.new("key")])
+    async with Receiver().listening() as server:
+        _, webhook_id = await made(shared, server.url)
+        shared.vault.keys = Keyring([MasterKey.new("another")])
+        async with sending(shared):
+            seq = await store.ping_webhook(shared, webhook_id, **WHO)
+            await in_state(shared, webhook_id, seq, "pending", error="no_key", attempts=1)
+    webhook = await store.read_webhook(shared, webhook_id, workspace="default")
+    assert (server.requests, webhook.failing_since) == ([], None)
+
+
+async def test_rotation_of_keys_seals_secrets_again(shared: Database) -> None:
+    old, new = MasterKey.new("old"), MasterKey.new("new")
+    shared.vault.keys = Keyring([old])
+    secret, webhook_id = await made(shared, "https://example.org/hook")
+    await store.rotate_secret(shared, webhook_id, **WHO)
+    assert (await count_sealed(shared)).by_key == {"old": 2}
+    shared.vault.keys = Keyring([new, old])
+    assert await rotate(shared) == 2
+    assert (await count_sealed(shared)).by_key == {"new": 2}
+    shared.vault.keys = Keyring([new])
+    (row, _) = await fetch(shared, "select secret from grns.webhook_secrets order by id")
+    assert shared.vault.open_key(row["secret"], "default") == secret.value
+    with pytest.raises(SealedError):
+        shared.vault.open_key(row["secret"], "another")
+    with pytest.raises(SealedError):
+        shared.vault.open(json.loads(row["secret"]), "default")
 
 
 async def test_while_two_secrets_are_good_both_sign(shared: Database) -> None:

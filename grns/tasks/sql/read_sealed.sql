@@ -1,5 +1,5 @@
--- Reads documents with secrets: payloads and results of tasks, payloads of schedules, patches of operations. $1 the place behind
--- which to begin, $2 how many, $3 the kind of row. A place is that kind (o, r, s, t) and its key.
+-- Reads documents with secrets: payloads and results of tasks, payloads of schedules, patches of operations, and the signing secrets of
+-- webhooks. $1 the place behind which to begin, $2 how many, $3 the kind of row. A place is that kind (o, r, s, t, w) and its key.
 select p.place, p.workspace, p.document
 from (
     (
@@ -32,6 +32,15 @@ from (
         from grns.tasks t
         where $3 = 't' and t.id > case when $1 like 't%' then substr($1, 2) else '' end and t.payload::text like '%"$secret"%'
         order by t.id
+        limit $2
+    )
+    union all
+    (
+        select 'w' || lpad(w.id::text, 20, '0'), w.workspace, convert_from(w.secret, 'UTF8')
+        from grns.webhook_secrets w
+        where $3 = 'w' and 'w' || lpad(w.id::text, 20, '0') > $1
+            and substr(w.secret, 1, 10) = convert_to('{"$secret"', 'UTF8')
+        order by w.id
         limit $2
     )
 ) as p

@@ -31,5 +31,19 @@ operations as (
     from wanted w
     where w.place = 'o' || lpad(o.id::text, 20, '0') and o.patch::text = w.was
     returning o.id
+),
+kept_webhooks as (
+    select s.id, w.becomes
+    from wanted w
+    join grns.webhook_secrets s on w.place = 'w' || lpad(s.id::text, 20, '0') and s.secret = convert_to(w.was, 'UTF8')
+    order by s.id
+    for no key update of s skip locked
+),
+webhooks as (
+    update grns.webhook_secrets s set secret = convert_to(k.becomes, 'UTF8')
+    from kept_webhooks k
+    where s.id = k.id
+    returning s.id
 )
-select (select count(*) from tasks) + (select count(*) from schedules) + (select count(*) from operations) as changed
+select (select count(*) from tasks) + (select count(*) from schedules) + (select count(*) from operations)
+    + (select count(*) from webhooks) as changed

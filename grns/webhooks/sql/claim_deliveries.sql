@@ -2,11 +2,15 @@
 -- more, and where nothing is noted it is due again. Each comes with all that it takes to be sent: where to, the event
 -- (null where that is not in the log any more), the secrets, and what time it is.
 -- $1 who takes them (a new id each time), $2 whether of webhooks that fail or of the others, $3 of one webhook at most,
--- $4 deliveries at most, $5 for how many seconds, $6 webhooks that are being sent to, $7 how much of each
+-- $4 deliveries at most, $5 for how many seconds, $6 webhooks that are being sent to, $7 how much of each,
+-- $8 whether there are keys to open sealed secrets
 with webhook as (
     select w.id
     from grns.webhooks w
     where w.is_enabled and (w.failing_since is not null) = $2::boolean
+        and ($8::boolean or not exists (
+            select from grns.webhook_secrets s
+            where s.webhook_id = w.id and substr(s.secret, 1, 10) = convert_to('{"$secret"', 'UTF8')))
     order by random()  -- where there is not room for all, each has the same chance
 ),
 chosen as (
