@@ -20,6 +20,7 @@ from grns.model.failure import clean
 from grns.model.json import dumps
 from grns.model.log_line import LEVELS, LONGEST_MESSAGE, Level, Line
 from grns.model.report import LONGEST_STEP
+from grns.model.secret import check_clear
 from grns.model.usage import usage_of
 from grns.worker.prices import priced
 from grns.worker.progress import LEAST_STALL_SECONDS, Report
@@ -119,12 +120,14 @@ async def report_progress(
 
 async def _renewed(request_context: RequestContext, said: RenewRequest, shown: ClaimToken) -> Answer:
     is_report = said.model_dump(exclude={"token"}, exclude_none=True)
+    checkpoint = None
+    if said.checkpoint_data is not None:
+        checkpoint = dumps(said.checkpoint_data, request_context.context.result_limits)
+        check_clear(checkpoint)
     report = Report(
         said.progress_percent,
         None if said.current_step is None else clean(said.current_step),
-        None
-        if said.checkpoint_data is None
-        else dumps(said.checkpoint_data, request_context.context.result_limits),
+        checkpoint,
         said.remaining_seconds,
         said.stall_seconds,
         _lines(said.log),

@@ -12,12 +12,14 @@ from grns.api.answer import Answer
 from grns.api.queue import FinishResponse, Seconds, TokenRequest, verified
 from grns.api.request import Body, around, strict_body
 from grns.api.route import router
-from grns.errors import InvalidInputError, PermissionDeniedError
+from grns.errors import ConflictError, InvalidInputError, PermissionDeniedError
 from grns.model.form import form_of
 from grns.model.json import dumps, loads_stored
 from grns.model.outcome import Suspension
 from grns.model.question import APPROVAL, question, question_id
-from grns.worker.step import EventWait
+from grns.model.secret import SECRET, check_clear
+from grns.model.vault import Vault
+from grns.worker.step import EventWait, RecordedStep
 
 routes = router("queue")
 
@@ -103,11 +105,23 @@ async def list_claim_steps(
     """Return the steps that earlier attempts of a claimed task have recorded."""
     token = await verified(request_context, body)
     steps = await request_context.context.agent_steps.read(request_context.writing_attempt, token)
+    vault = request_context.context.database.vault
     items = [
-        {"name": one.name, "kind": one.kind, "value": loads_stored(one.value), "seconds": one.seconds}
+        {
+            "name": one.name,
+            "kind": one.kind,
+            "value": _opened(vault, one, request_context.workspace),
+            "seconds": one.seconds,
+        }
         for one in steps
     ]
     return Answer({"items": items})
+
+
+def _opened(vault: Vault, step: RecordedStep, workspace: str) -> Any:
+    """Return the value of a step. That of a signal is never opened: any key may have sent it."""
+    value = loads_stored(step.value)
+    return vault.open(value, workspace) if step.kind == "step" else value
 
 
 @routes.post("/queue/step", response_model=ValueResponse)
@@ -119,12 +133,13 @@ async def record_claim_step(
 ) -> Response:
     """Record the value of a step, which later attempts get. Repeating the request gives the same answer."""
     token = await verified(request_context, body)
+    text = dumps(body.value, request_context.context.result_limits)
+    check_clear(text)
     kept = await request_context.context.agent_steps.record(
-        request_context.writing_attempt,
-        token,
-        body.name,
-        dumps(body.value, request_context.context.result_limits),
+        request_context.writing_attempt, token, body.name, text
     )
+    if SECRET in kept:
+        raise ConflictError("the step is recorded, with a secret: list the steps of the task to read it")
     return Answer({"value": loads_stored(kept)})
 
 

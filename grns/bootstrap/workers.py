@@ -28,6 +28,7 @@ from grns.worker.pool import Pool
 from grns.worker.progress import ProgressStore
 from grns.worker.results import ResultStore
 from grns.worker.router import CommandRouter
+from grns.worker.secret_value import SealedValues
 from grns.worker.slots import Slots
 from grns.worker.step_store import StepStore
 from grns.worker.steps import AttemptSteps
@@ -131,7 +132,13 @@ class _WorkerFactory:
             database=self.handlers_database,
             result_limits=self.result_limits,
             client=self.client,
-            steps=lambda: AttemptSteps(claim, self.steps, self.result_limits, is_first=claim.attempt == 1),
+            steps=lambda: AttemptSteps(
+                claim,
+                self.steps,
+                self.result_limits,
+                is_first=claim.attempt == 1,
+                values=SealedValues(claim, self.database.vault),
+            ),
             progress=self.progress,
             output=self.output,
         )

@@ -159,7 +159,7 @@ def _order_of(agent: Row) -> dict[str, Any]:
             "taskTitle": agent["task_type"],
             "taskDescription": None,
             "inputContext": loads_stored(mask_text(agent["payload"])),
-            "checkpointData": None if checkpoint is None else loads_stored(checkpoint),
+            "checkpointData": None if checkpoint is None else loads_stored(mask_text(checkpoint)),
         },
     }
 

@@ -152,10 +152,15 @@ class Scrubber:
     """
 
     def __init__(self, values: Iterable[Any]) -> None:
-        texts = sorted(
-            set(_texts(values)), key=len, reverse=True
-        )  # the longest first: one may be part of another
-        self._pattern = re.compile("|".join(map(re.escape, texts))) if texts else None
+        self._texts = set(_texts(values))
+        longest_first = sorted(self._texts, key=len, reverse=True)  # one may be part of another
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def with_those_of(self, other: Scrubber | None) -> Scrubber:
+        """Return one that removes the secrets of both."""
+        if other is None or other._texts <= self._texts:
+            return self
+        return other if self._texts <= other._texts else Scrubber(self._texts | other._texts)
 
     def text(self, text: str) -> str:
         """Return a text with `•••` in place of each secret."""
@@ -228,25 +233,28 @@ def clear_json(value: Any, adapter: TypeAdapter[Any] | None = None) -> Any:
     found = jsonable(value if adapter is None else adapter.dump_python(value, mode="json", by_alias=True))
     if found is value or STARS not in dumps(found, ANY_SIZE):
         return found
-    if _holds_secret(value if adapter is None else adapter.dump_python(value, by_alias=True)):
+    if secrets_within(value if adapter is None else adapter.dump_python(value, by_alias=True)):
         raise InvalidInputError(
             "undeclared_secret", "it has a SecretStr, which nothing would seal here: leave it out"
         )
     return found
 
 
-def _holds_secret(value: Any) -> bool:
+def secrets_within(value: Any) -> list[str]:
+    """Return the secrets of pydantic within a Python value: models, dataclasses and containers."""
     try:
         from pydantic import BaseModel, SecretBytes, SecretStr
     except ModuleNotFoundError:  # in `grns-client`
-        return False
+        return []
 
+    found: list[str] = []
     pending = [value]
     while pending:
         item = pending.pop()
         if isinstance(item, SecretStr | SecretBytes):
-            return True
-        if isinstance(item, BaseModel):
+            secret = item.get_secret_value()
+            found.append(secret.decode(errors="replace") if isinstance(secret, bytes) else secret)
+        elif isinstance(item, BaseModel):
             pending += [*item.__dict__.values(), *(item.model_extra or {}).values()]
         elif is_dataclass(item) and not isinstance(item, type):
             pending += [getattr(item, one.name, None) for one in fields(item)]
@@ -254,21 +262,26 @@ def _holds_secret(value: Any) -> bool:
             pending += item.values()
         elif isinstance(item, list | tuple | set | frozenset | deque):
             pending += item
-    return False
+    return found
 
 
 def secret_paths_of(schema: dict[str, Any]) -> list[str]:
-    """Return the paths of a JSON Schema whose values pydantic keeps secret (`SecretStr`, `SecretBytes`).
+    """Return the paths of `secret_places_of`, as users name them."""
+    return [".".join(path) for path in secret_places_of(schema)]
+
+
+def secret_places_of(schema: dict[str, Any]) -> list[Path]:
+    """Return the places of a JSON Schema whose values pydantic keeps secret (`SecretStr`, `SecretBytes`).
 
     A schema that refers to itself has secrets at any depth: those of its first two levels are found.
     """
-    found: list[str] = []
+    found: list[Path] = []
     _find_secrets(schema, schema, (), found, ())
     return list(dict.fromkeys(found))
 
 
 def _find_secrets(
-    node: Any, root: dict[str, Any], path: Path, found: list[str], within: Collection[str]
+    node: Any, root: dict[str, Any], path: Path, found: list[Path], within: Collection[str]
 ) -> None:
     if not isinstance(node, dict):
         return
@@ -278,7 +291,7 @@ def _find_secrets(
             _find_secrets(definition, root, path, found, (*within, reference))
         return
     if node.get("format") in ("password", "binary") and node.get("writeOnly"):
-        found.append(".".join(path))
+        found.append(path)
     for word in ("anyOf", "oneOf", "allOf"):
         for inner in node.get(word, ()):
             _find_secrets(inner, root, path, found, within)

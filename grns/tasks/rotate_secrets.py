@@ -16,7 +16,7 @@ from grns.model.vault import Vault
 from grns.postgres.database import Database, Row
 
 _BATCH = 200
-_KINDS = ("o", "r", "s", "t", "w")
+_KINDS = ("c", "e", "o", "r", "s", "t", "w")
 _MOST_PASSES = 20
 _PAUSE_SECONDS = 0.5
 
@@ -30,7 +30,7 @@ class SealedRows:
 
 
 async def count_sealed(database: Database) -> SealedRows:
-    """Count tasks, schedules, bulk operations and webhooks with secrets, by key."""
+    """Count tasks, steps, checkpoints, schedules, operations and webhooks with secrets, by key."""
     found = SealedRows()
     async for rows in _pages(database):
         for row in rows:

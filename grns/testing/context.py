@@ -24,6 +24,7 @@ from grns.worker.context import Context, Transaction
 from grns.worker.handler import Handler
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease
+from grns.worker.secret_value import SealedValues
 from grns.worker.step import RecordedStep
 from grns.worker.step_store import StepStore
 from grns.worker.steps import AttemptSteps
@@ -61,7 +62,9 @@ class LocalContext(Context):
             database=None,  # type: ignore[arg-type]  # `transaction` does without
             result_limits=Limits(),
             client=client,
-            steps=lambda: AttemptSteps(claim, LocalStepStore(steps), Limits(), is_first=False),
+            steps=lambda: AttemptSteps(
+                claim, LocalStepStore(steps), Limits(), is_first=False, values=SealedValues(claim, None)
+            ),
         )
         self.state = state
         self.last_checkpoint = last_checkpoint

@@ -306,9 +306,9 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
             task_id=self.id, task_type=self.task_type, attempt=self.attempt, trace_id=self.trace_id
         )
         progress = self._own_progress()
-        if (scrubber := self._claim.scrubber) is None:
-            return TaskLogger(logger, progress.log, progress.least_level)
-        return TaskLogger(logger, progress.log, progress.least_level, scrub=scrubber.value)
+        return TaskLogger(
+            logger, progress.log, progress.least_level, find_scrubber=lambda: self._claim.scrubber
+        )
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction whose commit also completes the task, in an `async def` handler.

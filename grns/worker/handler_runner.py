@@ -29,6 +29,7 @@ from grns.telemetry.task_signals import (
     RetryRequested,
     StepsUnused,
 )
+from grns.worker.claims import secrets_closed
 from grns.worker.context import Context
 from grns.worker.handler import Handler
 from grns.worker.hooks import AttemptEnd
@@ -58,6 +59,7 @@ _STOPPED = {
 }
 
 _HOOK_SECONDS = 10.0
+_CLOSED_SECONDS = 2.0  # for so long a task whose secrets cannot be opened here waits
 
 MakeContext = Callable[[Claim, Lease], Context]
 AnyHandler = Handler[Any, Any]
@@ -269,6 +271,9 @@ class HandlerRunner:
                 )
             )
             return Outcome(Verb.SUSPEND, suspension=error.suspension)
+        if isinstance(error, SealedError) and error.code == "no_key":  # a worker with the key gets it
+            self._emit(secrets_closed(claim, error))
+            return Outcome(Verb.SNOOZE, backoff_seconds=_CLOSED_SECONDS)
         if (seconds := put_off_seconds(error)) is not None:
             self._emit(AttemptSnoozed(claim.id, claim.task_type, claim.attempt, claim.trace_id, seconds))
             return Outcome(Verb.SNOOZE, backoff_seconds=seconds)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from grns.errors import Fail, InvalidInputError, LeaseLostError, OverBudgetError, Retry, TaskSignal
+from grns.errors import (
+    Fail,
+    InvalidInputError,
+    LeaseLostError,
+    OverBudgetError,
+    Retry,
+    SealedError,
+    TaskSignal,
+)
 from grns.model.envelope import first_problem
 from grns.model.failure import clean, error_message
 from grns.model.json import Limits, dumps, jsonable, loads_stored
@@ -66,6 +74,8 @@ def is_final(error: BaseException, handler: AnyHandler) -> bool:
         return isinstance(error, Fail)
     if isinstance(error, InvalidInputError) and error.code == "bad_handler":
         return True  # the handler's code is wrong
+    if isinstance(error, SealedError):
+        return True  # nowhere will it open
     is_retryable = handler.retryable is None or isinstance(error, handler.retryable)
     return isinstance(error, handler.non_retryable) or not is_retryable
 

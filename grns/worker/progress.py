@@ -13,14 +13,14 @@ from uuid import UUID
 import structlog
 
 from grns.errors import ContendedError, InvalidInputError, LeaseLostError, UnavailableError
-from grns.model.json import Limits, dumps, loads_stored
+from grns.model.json import Limits
 from grns.model.log_line import LEVELS, Line
 from grns.model.outcome import Claim
 from grns.model.report import percent_of, remaining_of, step_of
-from grns.model.secret import clear_json
 from grns.model.usage import COUNTS, Usage
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Session
+from grns.worker.secret_value import SealedValues
 from grns.worker.task_logger import LineBudget
 
 LEAST_STALL_SECONDS = 5.0  # reports are written once a second
@@ -158,7 +158,8 @@ class AttemptProgress:
 
     def checkpoint(self, data: Any) -> None:
         """Note a checkpoint. Raises InvalidInputError if it cannot be JSON, or is too large."""
-        self._note(Report(checkpoint=dumps(clear_json(data), self._limits)))
+        values = SealedValues(self.claim, None if self._store is None else self._store.vault)
+        self._note(Report(checkpoint=values.text(data, self._limits)))
 
     @property
     def least_level(self) -> int:
@@ -230,6 +231,8 @@ class ProgressStore:
     def __init__(self, database: Database, *, batch_limit: int, least_level: int = LEVELS["INFO"]) -> None:
         self.least_level = least_level
         """Of what handlers log: the lowest level that is kept with the task."""
+        self.vault = database.vault
+        """What seals the secrets of checkpoints, and opens them."""
         self._database = database
         self._unsaved: dict[UUID, AttemptProgress] = {}
         self._noting = threading.Lock()
@@ -262,7 +265,7 @@ class ProgressStore:
     async def read_checkpoint(self, claim: Claim) -> Any:
         """Return the checkpoint of a task; None if it has none. Raises UnavailableError."""
         text = await self._checkpoints.ask(claim)
-        return None if text is None else loads_stored(text)
+        return None if text is None else SealedValues(claim, self.vault).value(text)
 
     async def _write(self, reports: Sequence[tuple[Claim, Report]]) -> list[Recorded]:
         return await record(self._database, reports)

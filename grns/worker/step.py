@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from grns.model.json import Limits, dumps, loads_stored
 from grns.model.outcome import Claim, Suspension
+from grns.model.secret import clear_json
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 class Suspended(BaseException):
@@ -37,6 +42,34 @@ class EventWait:
     kind: str
     where: str
     behind: int
+
+
+class StepValues(Protocol):
+    """Writes the values of steps as JSON, and reads them again."""
+
+    def check(self, adapter: TypeAdapter[Any] | None) -> None:
+        """Raise SealedError if values of a type could not be written here."""
+
+    def text(self, value: Any, limits: Limits, adapter: TypeAdapter[Any] | None = None) -> str:
+        """Return a value as it is stored. Raises InvalidInputError and SealedError."""
+
+    def value(self, text: str) -> Any:
+        """Return a stored value. Raises SealedError."""
+
+
+class ClearValues:
+    """Values without secrets: an HTTP worker has no key to seal them."""
+
+    def check(self, adapter: TypeAdapter[Any] | None) -> None:
+        """Do nothing: what cannot be written is refused when it is there."""
+
+    def text(self, value: Any, limits: Limits, adapter: TypeAdapter[Any] | None = None) -> str:
+        """Return a value as it is stored. Raises InvalidInputError: `undeclared_secret`."""
+        return dumps(clear_json(value, adapter), limits)
+
+    def value(self, text: str) -> Any:
+        """Return a stored value."""
+        return loads_stored(text)
 
 
 class StepLog(Protocol):

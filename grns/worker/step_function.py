@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from dataclasses import is_dataclass
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,13 +40,34 @@ async def call_step(
 def adapter_of(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
     """Return what reads and writes the value, by the annotation of the function; None if it has none."""
     try:
+        annotation = inspect.signature(function, eval_str=True).return_annotation
+    except (NameError, TypeError, ValueError):
+        return None
+    return None if annotation in (inspect.Signature.empty, Any, None) else _adapter(annotation)
+
+
+def adapter_of_value(value: Any) -> TypeAdapter[Any] | None:
+    """Return what writes a model or a dataclass; None for anything else."""
+    is_model = hasattr(type(value), "__pydantic_serializer__") or is_dataclass(value)
+    return _adapter(type(value)) if is_model and not isinstance(value, type) else None
+
+
+def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
+    try:
+        return _cached(annotation)
+    except TypeError:  # it has no hash
+        return _made(annotation)
+
+
+def _made(annotation: Any) -> TypeAdapter[Any] | None:
+    try:
         from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
     except ModuleNotFoundError:  # in `grns-client`: values are JSON
         return None
     try:
-        annotation = inspect.signature(function, eval_str=True).return_annotation
-        if annotation in (inspect.Signature.empty, Any, None):
-            return None
         return TypeAdapter(annotation)
     except (NameError, TypeError, ValueError, PydanticSchemaGenerationError, PydanticUserError):
         return None
+
+
+_cached = lru_cache(maxsize=2000)(_made)

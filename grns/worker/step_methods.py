@@ -84,8 +84,7 @@ class StepMethods(WaitMethods):
                 text = await recorder.record(connection, value, adapter)
             recorder.committed(text)
 
-        value = await steps.run_in(name, "step", write)
-        answer: StepT = value if adapter is None else adapter.validate_python(value)
+        answer: StepT = await steps.run_in(name, "step", write, adapter)
         return answer
 
     @async_only

@@ -22,8 +22,15 @@ from grns.model.duration import bounded_wait
 from grns.model.json import Limits, dumps, loads_stored
 from grns.model.outcome import Claim, Suspension
 from grns.model.question import Question, question_id
-from grns.model.secret import clear_json
-from grns.worker.step import EventWait, NotRecordedError, RecordedStep, StepLog, Suspended
+from grns.worker.step import (
+    ClearValues,
+    EventWait,
+    NotRecordedError,
+    RecordedStep,
+    StepLog,
+    StepValues,
+    Suspended,
+)
 from grns.worker.step_function import adapter_of, call_step
 
 if TYPE_CHECKING:
@@ -39,14 +46,24 @@ _BEGIN_SECONDS = 0.005
 _LOOK_SECONDS = 0.1
 _IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 _SHORT_SLEEP_SECONDS = 2.0
+_CLEAR = ClearValues()
 MANY_IDS = Limits(document_bytes=1024 * 1024, nodes=20_000)  # of a fan-out, and of a wait for it
 
 
 class AttemptSteps:
     """The steps of one attempt. They are read when the first one is asked for, unless there can be none."""
 
-    def __init__(self, claim: Claim, store: StepLog, limits: Limits, *, is_first: bool) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        store: StepLog,
+        limits: Limits,
+        *,
+        is_first: bool,
+        values: StepValues = _CLEAR,
+    ) -> None:
         self._claim = claim
+        self._values = values
         self._store = store
         self._limits = limits
         self._recorded: dict[str, RecordedStep] | None = {} if is_first else None
@@ -102,16 +119,40 @@ class AttemptSteps:
         try:
             found = await self._find(place, "step")
             if found is None:
+                self._values.check(adapter)
                 value = await call_step(function, arguments, named)
                 text = self._text(place, adapter, value)
                 kept = await self._record(place, "step", text)
                 if kept == text and adapter is not None:
                     return value
                 found = RecordedStep(place, "step", kept)
-            value = loads_stored(found.value)
-            return value if adapter is None else adapter.validate_python(value)
+            return self.read(found, adapter)
         finally:
             self._end(name, inside)
+
+    def read(self, step: RecordedStep, adapter: TypeAdapter[Any] | None) -> Any:
+        """Return the value of a step as its function would return it.
+
+        Raises:
+            InvalidInputError: `step_changed`: it does not fit the annotation any more. What it is, the error
+                does not show.
+            SealedError: a secret of it cannot be opened here.
+        """
+        value = self._values.value(step.value)
+        if adapter is None:
+            return value
+        from pydantic import ValidationError
+
+        from grns.model.envelope import first_problem
+
+        try:
+            return adapter.validate_python(value)
+        except ValidationError as error:
+            problem = first_problem(error)
+        raise InvalidInputError(
+            "step_changed",
+            f"the value of the step {step.name!r} does not fit its annotation any more: {problem}",
+        )
 
     async def sleep(self, seconds: float) -> None:
         """Sleep. A long sleep ends the attempt, and the task waits: raises Suspended."""
@@ -123,7 +164,13 @@ class AttemptSteps:
         elif found is None or (found.seconds or 0.0) > 0:
             await self.suspend(Suspension(place, seconds=seconds))
 
-    async def run_in(self, name: str, kind: str, run: Callable[[str], Awaitable[None]]) -> Any:
+    async def run_in(
+        self,
+        name: str,
+        kind: str,
+        run: Callable[[str], Awaitable[None]],
+        adapter: TypeAdapter[Any] | None = None,
+    ) -> Any:
         """Return the value of a step that is recorded in a transaction, which `run` opens.
 
         It is given the name under which to record the value. It is called again while Postgres is away or
@@ -137,6 +184,7 @@ class AttemptSteps:
         inside = self._begin(name)
         try:
             while (found := await self._find(place, kind)) is None:
+                self._values.check(adapter)
                 try:
                     await run(place)
                 except NotRecordedError:
@@ -144,7 +192,7 @@ class AttemptSteps:
                     self._recorded = None
                 except OutcomeUnknownError:
                     self._recorded = None
-            return loads_stored(found.value)
+            return self.read(found, adapter)
         finally:
             self._end(name, inside)
 
@@ -296,7 +344,7 @@ class AttemptSteps:
         self, place: str, adapter: TypeAdapter[Any] | None, value: Any, limits: Limits | None = None
     ) -> str:
         try:
-            return dumps(clear_json(value, adapter), limits or self._limits)
+            return self._values.text(value, limits or self._limits, adapter)
         except InvalidInputError as error:
             raise InvalidInputError(
                 "bad_handler", f"the value of the step {place!r} cannot be stored: {error}"

@@ -12,6 +12,7 @@ from typing import Any
 from grns.model.failure import clean, error_message, traceback_text
 from grns.model.json import Limits, dumps, jsonable
 from grns.model.log_line import LEVELS, LONGEST_MESSAGE, MOST_FIELD_BYTES, MOST_OF_ATTEMPT, MOST_UNSENT, Line
+from grns.model.secret import Scrubber
 
 _FIELDS = Limits(document_bytes=MOST_FIELD_BYTES)
 _LONGEST_NAME, _LONGEST_REPR = 100, 200
@@ -21,6 +22,10 @@ _LEVELS = {
 }  # fmt: skip
 _ABOUT = frozenset({"exc_info", "stack_info", "stacklevel"})
 _DERIVE = frozenset({"bind", "unbind", "try_unbind", "new"})
+
+
+def _no_scrubber() -> None:
+    return None
 
 
 def _as_it_is(value: Any) -> Any:
@@ -65,13 +70,18 @@ class TaskLogger:
         note: Callable[[int, str, str | None], None],
         least_level: int,
         fields: dict[str, Any] | None = None,
-        scrub: Callable[[Any], Any] = _as_it_is,
+        find_scrubber: Callable[[], Scrubber | None] = _no_scrubber,
     ) -> None:
-        self._scrub = scrub
+        self._find_scrubber = find_scrubber  # which a step may have given since
         self._logger = logger
         self._note = note
         self._least_level = least_level
         self._fields = fields or {}
+
+    @property
+    def _scrub(self) -> Callable[[Any], Any]:
+        scrubber = self._find_scrubber()
+        return _as_it_is if scrubber is None else scrubber.value
 
     def __getattr__(self, name: str) -> Any:
         """Return a method that logs, or that returns another logger, or whatever else structlog's has."""
@@ -119,7 +129,7 @@ class TaskLogger:
         _, _, fields = self._scrubbed("", (), fields)
         logger = getattr(self._logger, name)(*names, **fields)
         kept = {} if name == "new" else {one: self._fields[one] for one in self._fields if one not in names}
-        return TaskLogger(logger, self._note, self._least_level, kept | fields, self._scrub)
+        return TaskLogger(logger, self._note, self._least_level, kept | fields, self._find_scrubber)
 
     def _log(self, level: int, event: Any = None, *arguments: Any, **fields: Any) -> Any:
         event, arguments, fields = self._scrubbed(event, arguments, fields)

@@ -24,6 +24,7 @@ from grns.worker.output import OutputPublisher
 from grns.worker.pool import Pool
 from grns.worker.progress import ProgressStore
 from grns.worker.results import ResultStore
+from grns.worker.secret_value import SealedValues
 from grns.worker.slots import Slots
 from grns.worker.step_store import StepStore
 from grns.worker.steps import AttemptSteps
@@ -75,7 +76,10 @@ class Attempts:
         return str((await row_of(self.database, task_id))["status"])
 
     def _context(self, taken: Claim, lease: Lease) -> Context:
-        steps = AttemptSteps(taken, self.store, Limits(), is_first=taken.attempt == 1)
+        steps = AttemptSteps(
+            taken, self.store, Limits(), is_first=taken.attempt == 1,
+            values=SealedValues(taken, self.progress.vault),
+        )  # fmt: skip
         return Context(
             taken, lease, agent_id=self.who.agent_id, workspace="default", database=self.database,
             result_limits=Limits(), client=self._client, steps=lambda: steps,

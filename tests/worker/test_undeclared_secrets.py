@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 
-import grns
 from grns.client.client import Client
 from grns.errors import InvalidInputError
 from grns.model.secret import STARS, clear_json
 from grns.postgres.database import Database
-from tests.support.attempts import attempts_of
 from tests.support.harness import submit
-from tests.support.store import fetch
 
 TOKEN = SecretStr("t0ken-of-the-canary")
 
@@ -59,29 +56,7 @@ def log_in() -> Session:
     return Session(user="ann", token=TOKEN)
 
 
-def log_in_unsaid() -> Any:
-    return log_in()
-
-
-async def test_steps_checkpoints_signals_and_submissions_by_name_refuse_it(
-    client: Client, shared: Database
-) -> None:
-    pool, refused = grns.Pool("worker"), []
-
-    @pool.task
-    async def work(ctx: grns.Context) -> None:
-        for call in (lambda: ctx.step("log in", log_in), lambda: ctx.step("again", log_in_unsaid)):
-            with pytest.raises(InvalidInputError, match="nothing would seal"):
-                await call()
-            refused.append(1)
-        with pytest.raises(InvalidInputError, match="nothing would seal"):
-            ctx.checkpoint(log_in())
-
-    handle = await client.submit(work)
-    with attempts_of(pool, shared, client) as attempts:
-        assert await attempts.run(handle.id) == "succeeded"
-    assert len(refused) == 2
-    assert await fetch(shared, "select from grns.steps") == []
+async def test_signals_and_submissions_by_name_refuse_it(client: Client, shared: Database) -> None:
     task_id = (await submit(shared)).id
     for value, code in (
         (log_in(), "undeclared_secret"), ({"a": {"$secret": "1.old.a.b"}}, "sealed_value"),

@@ -1,5 +1,6 @@
--- Reads documents with secrets: payloads and results of tasks, payloads of schedules, patches of operations, and the signing secrets of
--- webhooks. $1 the place behind which to begin, $2 how many, $3 the kind of row. A place is that kind (o, r, s, t, w) and its key.
+-- Reads documents with secrets: payloads and results of tasks, values of steps, checkpoints, payloads of schedules, patches of operations,
+-- and the signing secrets of webhooks. $1 the place behind which to begin, $2 how many, $3 the kind of row. A place is that kind
+-- (c, e, o, r, s, t, w) and its key.
 select p.place, p.workspace, p.document
 from (
     (
@@ -32,6 +33,27 @@ from (
         from grns.tasks t
         where $3 = 't' and t.id > case when $1 like 't%' then substr($1, 2) else '' end and t.payload::text like '%"$secret"%'
         order by t.id
+        limit $2
+    )
+    union all
+    (
+        select 'c' || c.task_id, c.workspace, c.checkpoint::text
+        from grns.progress c
+        where $3 = 'c' and c.task_id > case when $1 like 'c%' then substr($1, 2) else '' end
+            and c.checkpoint::text like '%"$secret"%'
+        order by c.task_id
+        limit $2
+    )
+    union all
+    (
+        select 'e' || e.task_id || '/' || e.name, e.workspace, e.value::text
+        from grns.steps e
+        where $3 = 'e' and e.kind = 'step'  -- what a signal has brought is none of ours
+            and (e.task_id, e.name) > (
+                case when $1 like 'e%' then split_part(substr($1, 2), '/', 1) else '' end,
+                case when $1 like 'e%' then substr($1, strpos($1, '/') + 1) else '' end)
+            and e.value::text like '%"$secret"%'
+        order by e.task_id, e.name
         limit $2
     )
     union all

@@ -32,6 +32,34 @@ operations as (
     where w.place = 'o' || lpad(o.id::text, 20, '0') and o.patch::text = w.was
     returning o.id
 ),
+kept_checkpoints as (
+    select c.task_id, w.becomes
+    from wanted w
+    join grns.progress c on c.task_id = substr(w.place, 2)
+    where w.place like 'c%' and c.checkpoint = w.was::jsonb
+    order by c.task_id
+    for no key update of c skip locked
+),
+checkpoints as (
+    update grns.progress c set checkpoint = k.becomes::jsonb
+    from kept_checkpoints k
+    where c.task_id = k.task_id
+    returning c.task_id
+),
+kept_steps as (
+    select e.task_id, e.name, w.becomes
+    from wanted w
+    join grns.steps e on e.task_id = split_part(substr(w.place, 2), '/', 1) and e.name = substr(w.place, strpos(w.place, '/') + 1)
+    where w.place like 'e%' and e.value = w.was::jsonb
+    order by e.task_id, e.name
+    for no key update of e skip locked
+),
+steps as (
+    update grns.steps e set value = k.becomes::jsonb
+    from kept_steps k
+    where e.task_id = k.task_id and e.name = k.name
+    returning e.name
+),
 kept_webhooks as (
     select s.id, w.becomes
     from wanted w
@@ -46,4 +74,4 @@ webhooks as (
     returning s.id
 )
 select (select count(*) from tasks) + (select count(*) from schedules) + (select count(*) from operations)
-    + (select count(*) from webhooks) as changed
+    + (select count(*) from webhooks) + (select count(*) from checkpoints) + (select count(*) from steps) as changed
