@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from grns.errors import InvalidInputError
-from grns.model.json import ANY_SIZE, dumps, jsonable
+from grns.model.json import ANY_SIZE, Limits, dumps, jsonable
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -209,7 +209,10 @@ def with_secrets(document: Any, value: Any, paths: Sequence[Path]) -> Any:
                 "undeclared_secret", "a SecretStr is where its annotation does not show it: name its path"
             )
         found = value.get_secret_value()
-        return found.decode() if isinstance(found, bytes) else found
+        try:
+            return found.decode() if isinstance(found, bytes) else found
+        except UnicodeDecodeError:
+            raise InvalidInputError("undeclared_secret", "a SecretBytes is no UTF-8") from None
     if isinstance(value, dict) and isinstance(document, dict) and len(value) == len(document):
         pairs = zip(document.items(), value.values(), strict=True)
         return {
@@ -224,26 +227,39 @@ def with_secrets(document: Any, value: Any, paths: Sequence[Path]) -> Any:
     return document
 
 
-def clear_json(value: Any, adapter: TypeAdapter[Any] | None = None) -> Any:
-    """Return a value as JSON, as `adapter` or else `jsonable` writes it, where nothing would seal a secret.
+def clear_json(value: Any) -> Any:
+    """Return a value as `jsonable` does, where nothing would seal a secret.
 
     Raises:
         InvalidInputError: `undeclared_secret`: it has a `SecretStr`, which pydantic writes as stars.
     """
-    found = jsonable(value if adapter is None else adapter.dump_python(value, mode="json", by_alias=True))
-    if found is value or STARS not in dumps(found, ANY_SIZE):
-        return found
-    if secrets_within(value if adapter is None else adapter.dump_python(value, by_alias=True)):
+    found = jsonable(value)
+    if found is not value:
+        clear_text(value, ANY_SIZE)
+    return found
+
+
+def clear_text(value: Any, limits: Limits, adapter: TypeAdapter[Any] | None = None) -> str:
+    """Return a value as JSON text, as `adapter` or `jsonable` writes it, where nothing would seal a secret.
+
+    Raises:
+        InvalidInputError: it cannot be JSON, or is too large; `undeclared_secret`: it has a `SecretStr`,
+            which pydantic writes as stars.
+    """
+    text = dumps(
+        jsonable(value if adapter is None else adapter.dump_python(value, mode="json", by_alias=True)), limits
+    )
+    if STARS in text and secrets_within(value):
         raise InvalidInputError(
             "undeclared_secret", "it has a SecretStr, which nothing would seal here: leave it out"
         )
-    return found
+    return text
 
 
 def secrets_within(value: Any) -> list[str]:
     """Return the secrets of pydantic within a Python value: models, dataclasses and containers."""
     try:
-        from pydantic import BaseModel, SecretBytes, SecretStr
+        from pydantic import BaseModel, Secret, SecretBytes, SecretStr
     except ModuleNotFoundError:  # in `grns-client`
         return []
 
@@ -251,9 +267,9 @@ def secrets_within(value: Any) -> list[str]:
     pending = [value]
     while pending:
         item = pending.pop()
-        if isinstance(item, SecretStr | SecretBytes):
+        if isinstance(item, Secret | SecretStr | SecretBytes):
             secret = item.get_secret_value()
-            found.append(secret.decode(errors="replace") if isinstance(secret, bytes) else secret)
+            found.append(secret.decode(errors="replace") if isinstance(secret, bytes) else str(secret))
         elif isinstance(item, BaseModel):
             pending += [*item.__dict__.values(), *(item.model_extra or {}).values()]
         elif is_dataclass(item) and not isinstance(item, type):

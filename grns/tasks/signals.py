@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from grns.errors import ConflictError
-from grns.model.json import Limits, dumps
-from grns.model.secret import check_clear, clear_json
+from grns.model.json import Limits
+from grns.model.secret import check_clear, clear_text
 from grns.nats import JetStream
 from grns.postgres import user_connection
 from grns.postgres.database import Database, Session
@@ -39,7 +39,7 @@ async def send_signal(
         InvalidInputError: `bad_signal`: the name or the value is invalid; `too_many_signals`: the task has
             1,000.
     """
-    text = dumps(clear_json(value), _LIMITS)
+    text = clear_text(value, _LIMITS)
     check_clear(text)
     arguments = (task_id, name, text, signal_id or uuid4(), workspace, actor, connection is not None)
     if connection is not None:

@@ -179,17 +179,17 @@ async def claim_deliveries(
     limit: int,
     lease_seconds: float,
     busy: Mapping[str, int],
-    has_keys: bool = True,
+    keys: Sequence[str] = (),
 ) -> list[ClaimedDelivery]:
     """Claim due deliveries of failing webhooks, or of the others, with a new `claim_id`.
 
     A webhook has at most `of_one` at a time; `busy` has its current number. A delivery that is not finished
-    within its lease is due again. Without `has_keys`, those of webhooks with sealed secrets are left to
-    senders that can sign them.
+    within its lease is due again. Those of webhooks whose secrets are sealed by none of these
+    `keys` are left to senders that have the key.
     """
     rows = await database.run(
         "claim_deliveries", claim_id, is_failing, of_one, limit, lease_seconds, list(busy),
-        list(busy.values()), has_keys,
+        list(busy.values()), list(keys),
     )  # fmt: skip
     return [_claimed(claim_id, row) for row in rows]
 

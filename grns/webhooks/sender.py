@@ -128,7 +128,7 @@ class WebhookSender(PeriodicService):
             limit=room,
             lease_seconds=self.settings.webhook_timeout_seconds + _LEASE_MORE_SECONDS,
             busy=busy,
-            has_keys=self.database.vault.keys is not None,
+            keys=() if (keyring := self.database.vault.keys) is None else keyring.names,
         )
         taken_at = time.monotonic()
         for claimed in taken:
@@ -214,7 +214,7 @@ class WebhookSender(PeriodicService):
                 status_code=result.status,
                 error=result.error,
                 duration_ms=took,
-                counts_for_webhook=not is_lost,
+                counts_for_webhook=not is_lost and result.error not in _SEALED,
                 is_gone=is_gone,
             )
         asked = result.retry_after_seconds if result.status in _HONOR_RETRY_AFTER else None

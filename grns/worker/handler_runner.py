@@ -46,7 +46,7 @@ from grns.worker.judgement import (
 from grns.worker.leases import Lease
 from grns.worker.pool import Pool
 from grns.worker.results import ResultStore
-from grns.worker.step import Suspended
+from grns.worker.step import NoKeyHereError, Suspended
 
 _log = structlog.get_logger()
 
@@ -59,7 +59,8 @@ _STOPPED = {
 }
 
 _HOOK_SECONDS = 10.0
-_CLOSED_SECONDS = 2.0  # for so long a task whose secrets cannot be opened here waits
+# For so long a task whose secrets cannot be opened here waits, at first and at most.
+_CLOSED_SECONDS, _LONGEST_CLOSED_SECONDS = 2.0, 60.0
 
 MakeContext = Callable[[Claim, Lease], Context]
 AnyHandler = Handler[Any, Any]
@@ -271,9 +272,10 @@ class HandlerRunner:
                 )
             )
             return Outcome(Verb.SUSPEND, suspension=error.suspension)
-        if isinstance(error, SealedError) and error.code == "no_key":  # a worker with the key gets it
+        if isinstance(error, NoKeyHereError):  # a worker with the key gets it
             self._emit(secrets_closed(claim, error))
-            return Outcome(Verb.SNOOZE, backoff_seconds=_CLOSED_SECONDS)
+            growing = _CLOSED_SECONDS * 2.0 ** min(claim.uncounted_attempts, 10)
+            return Outcome(Verb.SNOOZE, backoff_seconds=min(growing, _LONGEST_CLOSED_SECONDS))
         if (seconds := put_off_seconds(error)) is not None:
             self._emit(AttemptSnoozed(claim.id, claim.task_type, claim.attempt, claim.trace_id, seconds))
             return Outcome(Verb.SNOOZE, backoff_seconds=seconds)

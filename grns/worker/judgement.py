@@ -15,7 +15,6 @@ from grns.errors import (
     LeaseLostError,
     OverBudgetError,
     Retry,
-    SealedError,
     TaskSignal,
 )
 from grns.model.envelope import first_problem
@@ -23,7 +22,7 @@ from grns.model.failure import clean, error_message
 from grns.model.json import Limits, dumps, jsonable, loads_stored
 from grns.model.retry import Backoff, asked_seconds
 from grns.model.secret import Path, with_secrets
-from grns.worker.step import Suspended
+from grns.worker.step import NoKeyHereError, Suspended
 
 if TYPE_CHECKING:
     from grns.worker.handler import Handler
@@ -74,8 +73,6 @@ def is_final(error: BaseException, handler: AnyHandler) -> bool:
         return isinstance(error, Fail)
     if isinstance(error, InvalidInputError) and error.code == "bad_handler":
         return True  # the handler's code is wrong
-    if isinstance(error, SealedError):
-        return True  # nowhere will it open
     is_retryable = handler.retryable is None or isinstance(error, handler.retryable)
     return isinstance(error, handler.non_retryable) or not is_retryable
 
@@ -84,10 +81,11 @@ def alone(error: BaseException, handler: AnyHandler) -> BaseException:
     """Return the only error of a group, as of an `asyncio.TaskGroup`, if it decides how the attempt ends."""
     inner = error
     while isinstance(inner, BaseExceptionGroup) and (
-        len(inner.exceptions) == 1 or inner.split(Suspended)[1] is None
+        len(inner.exceptions) == 1
+        or any(inner.split(kind)[1] is None for kind in (Suspended, NoKeyHereError))
     ):
         inner = inner.exceptions[0]
-    decides = isinstance(inner, (TaskSignal, LeaseLostError, OverBudgetError, Suspended))
+    decides = isinstance(inner, (TaskSignal, LeaseLostError, NoKeyHereError, OverBudgetError, Suspended))
     return inner if decides or is_final(inner, handler) != is_final(error, handler) else error
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from grns.model.json import Limits, dumps, loads_stored
+from grns.errors import SealedError
+from grns.model.json import Limits, loads_stored
 from grns.model.outcome import Claim, Suspension
-from grns.model.secret import clear_json
+from grns.model.secret import clear_text
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -19,6 +20,10 @@ class Suspended(BaseException):
     def __init__(self, suspension: Suspension) -> None:
         super().__init__(f"the task waits in its step {suspension.step}")
         self.suspension = suspension
+
+
+class NoKeyHereError(SealedError):
+    """A step or checkpoint cannot be sealed or opened here: the task waits for a worker that has the key."""
 
 
 class NotRecordedError(Exception):
@@ -65,7 +70,7 @@ class ClearValues:
 
     def text(self, value: Any, limits: Limits, adapter: TypeAdapter[Any] | None = None) -> str:
         """Return a value as it is stored. Raises InvalidInputError: `undeclared_secret`."""
-        return dumps(clear_json(value, adapter), limits)
+        return clear_text(value, limits, adapter)
 
     def value(self, text: str) -> Any:
         """Return a stored value."""

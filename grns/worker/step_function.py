@@ -54,20 +54,21 @@ def adapter_of_value(value: Any) -> TypeAdapter[Any] | None:
 
 def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
     try:
-        return _cached(annotation)
-    except TypeError:  # it has no hash
-        return _made(annotation)
-
-
-def _made(annotation: Any) -> TypeAdapter[Any] | None:
-    try:
-        from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+        from pydantic import PydanticSchemaGenerationError, PydanticUserError
     except ModuleNotFoundError:  # in `grns-client`: values are JSON
         return None
     try:
-        return TypeAdapter(annotation)
+        try:
+            return _made(annotation, repr(annotation))
+        except TypeError:  # it has no hash
+            return _made.__wrapped__(annotation, "")
     except (NameError, TypeError, ValueError, PydanticSchemaGenerationError, PydanticUserError):
         return None
 
 
-_cached = lru_cache(maxsize=2000)(_made)
+@lru_cache(maxsize=500)
+def _made(annotation: Any, _written: str) -> TypeAdapter[Any]:
+    """Return the adapter of a type. Unions in another order are equal, and do not read alike."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(annotation)

@@ -143,15 +143,15 @@ class AttemptSteps:
             return value
         from pydantic import ValidationError
 
-        from grns.model.envelope import first_problem
-
         try:
             return adapter.validate_python(value)
         except ValidationError as error:
-            problem = first_problem(error)
+            (first, *_) = error.errors(include_url=False, include_input=False, include_context=False)
+        place = ".".join(map(str, first["loc"])) or "it"
         raise InvalidInputError(
             "step_changed",
-            f"the value of the step {step.name!r} does not fit its annotation any more: {problem}",
+            f"the value of the step {step.name!r} does not fit its annotation any more:"
+            f" {place}: {first['msg']}",
         )
 
     async def sleep(self, seconds: float) -> None:

@@ -108,14 +108,23 @@ async def test_with_keys_its_secret_is_sealed_and_who_has_none_leaves_it_to_othe
     assert server.requests[-1].is_signed_with(secret)
 
 
-async def test_what_another_key_has_sealed_is_not_the_webhooks_fault(shared: Database) -> None:
+@pytest.mark.parametrize("attempts", [1, 5])
+async def test_what_another_key_has_sealed_is_left_to_who_has_it(shared: Database, attempts: int) -> None:
     shared.vault.keys = Keyring([MasterKey.new("key")])
     async with Receiver().listening() as server:
         _, webhook_id = await made(shared, server.url)
         shared.vault.keys = Keyring([MasterKey.new("another")])
-        async with sending(shared):
+        async with sending(shared, webhook_attempts=attempts):
             seq = await store.ping_webhook(shared, webhook_id, **WHO)
-            await in_state(shared, webhook_id, seq, "pending", error="no_key", attempts=1)
+            await asyncio.sleep(1.0)
+            await in_state(shared, webhook_id, seq, "pending", attempts=0)
+            await fetch(  # as if a hand had changed it
+                shared,
+                "update grns.webhook_secrets set secret = convert_to(replace(convert_from(secret, 'UTF8'),"
+                " '1.key.', '1.another.'), 'UTF8')",
+            )
+            state = "failed" if attempts == 1 else "pending"
+            await in_state(shared, webhook_id, seq, state, error="not_ours", attempts=1)
     webhook = await store.read_webhook(shared, webhook_id, workspace="default")
     assert (server.requests, webhook.failing_since) == ([], None)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from pydantic import BaseModel, SecretStr, TypeAdapter, field_serializer
+from pydantic import BaseModel, Secret, SecretStr, TypeAdapter, field_serializer, model_serializer
 
 import grns
 from grns.api.route import PREFIX
@@ -19,11 +21,13 @@ from grns.errors import InvalidInputError, SealedError
 from grns.model.json import Limits
 from grns.model.outcome import Claim
 from grns.model.seal import Keyring, MasterKey
+from grns.model.secret import MASK
 from grns.model.vault import Vault
 from grns.postgres.database import Database
 from grns.tasks.rotate_secrets import count_sealed, rotate
 from grns.webhooks import service as webhooks
 from grns.worker.secret_value import SealedValues
+from grns.worker.steps import MANY_IDS
 from tests.support.api import OURS, Door, good, problem_of
 from tests.support.attempts import attempts_of
 from tests.support.harness import submit
@@ -249,6 +253,86 @@ def test_what_could_not_be_sealed_is_refused() -> None:
     assert values.text("*" * 12, Limits()) == '"************"'
 
 
+class Renamed(BaseModel):
+    token: SecretStr
+
+    @model_serializer
+    def short(self) -> dict[str, str]:
+        """Write it under another name."""
+        return {"t": self.token.get_secret_value()}
+
+
+def test_a_value_that_its_serializer_writes_elsewhere_is_refused() -> None:
+    values = SealedValues(claim_of(), Vault(Keyring([OLD])))
+    with pytest.raises(InvalidInputError, match="nothing would seal"):
+        values.text(Renamed(token=SecretStr(TOKEN)), Limits())
+    with pytest.raises(InvalidInputError):
+        values.text(Secret[str](TOKEN), Limits(), TypeAdapter(Secret[str]))
+
+
+@dataclass
+class Base:
+    x: int
+
+
+@dataclass
+class Derived(Base):
+    y: int
+
+
+@dataclass
+class Held:
+    item: Base
+    when: str
+
+
+def test_what_has_no_secrets_is_written_as_before() -> None:
+    values = SealedValues(claim_of(), Vault(Keyring([OLD])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = values.text(Held(Derived(1, 2), 5), Limits())  # type: ignore[arg-type]
+    assert json.loads(text) == {"item": {"x": 1, "y": 2}, "when": 5}
+    ids = [f"gr-{number:026}" for number in range(10_000)]
+    assert json.loads(values.text(ids, MANY_IDS)) == ids
+    many = TypeAdapter(list[SecretStr])
+    text = values.text([SecretStr(f"secret-{number}") for number in range(6000)], MANY_IDS, many)
+    assert len(values.value(text)) == 6000
+    assert values.text({"code": "echo $secret"}, Limits()) == '{"code":"echo $secret"}'
+
+
+async def test_steps_side_by_side_wait_for_the_key_too(client: Client, shared: Database) -> None:
+    keyless = grns.Pool("worker", backoff=BACKOFF)
+
+    @keyless.task
+    async def both(ctx: grns.Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            for name in ("a", "b"):
+                group.create_task(ctx.step(name, log_in, "ann"))
+
+    handle = await client.submit(both, max_attempts=1)
+    shared.vault.keys = None
+    with attempts_of(keyless, shared, client) as attempts:
+        assert await attempts.run(handle.id) == "retry_wait"
+
+
+async def test_a_value_that_does_not_fit_is_not_shown(client: Client, shared: Database) -> None:
+    wrong = grns.Pool("worker")
+
+    def sign_in() -> Session:
+        return {"usr": "ann", "token": TOKEN}  # type: ignore[return-value]
+
+    @wrong.task
+    async def fail(ctx: grns.Context) -> None:
+        await ctx.step("log in", sign_in)
+
+    handle = await client.submit(fail)
+    with attempts_of(wrong, shared, client) as attempts:
+        assert await attempts.run(handle.id) == "failed"
+    (row,) = await fetch(shared, "select last_error::text as error from grns.tasks")
+    assert "does not fit its annotation" in row["error"]
+    assert TOKEN[:6] not in row["error"]
+
+
 def test_threads_that_find_secrets_lose_none() -> None:
     taken = claim_of()
     values = SealedValues(taken, Vault(Keyring([OLD])))
@@ -273,9 +357,14 @@ async def test_a_signal_is_never_opened(client: Client, door: Door) -> None:
             " values ($1, 'signal s', $2, 'signal', $3::text::jsonb, 1)",
             task_id, OURS, json.dumps({"value": hidden}),
         )  # fmt: skip
-        for path, said in (("steps", {}), ("step", {"name": "signal s", "value": 1})):
-            answer = await agent.post(f"{PREFIX}/queue/{path}", json={"token": token, **said})
-            assert TOKEN not in answer.text, path
+        (step,) = good(await agent.post(f"{PREFIX}/queue/steps", json={"token": token}))["items"]
+        assert step["value"] == {"value": {"token": MASK}}
+        said = {"token": token, "name": "signal s", "value": 1}
+        assert problem_of(await agent.post(f"{PREFIX}/queue/step", json=said), 409) == "conflict"
+        shell = {"token": token, "name": "shell", "value": {"code": "echo $secret"}}
+        for _ in range(2):
+            kept = good(await agent.post(f"{PREFIX}/queue/step", json=shell))
+            assert kept["value"] == {"code": "echo $secret"}
     assert (await count_sealed(door.database)).total == 0
 
 

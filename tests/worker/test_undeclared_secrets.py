@@ -11,7 +11,8 @@ from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter
 
 from grns.client.client import Client
 from grns.errors import InvalidInputError
-from grns.model.secret import STARS, clear_json
+from grns.model.json import Limits
+from grns.model.secret import STARS, clear_json, clear_text
 from grns.postgres.database import Database
 from tests.support.harness import submit
 
@@ -47,7 +48,7 @@ def test_a_secret_is_found_in_what_has_stars(value: Any) -> None:
 
 def test_it_is_found_by_its_annotation_and_stars_alone_are_none() -> None:
     with pytest.raises(InvalidInputError):
-        clear_json(deque([TOKEN]), TypeAdapter(deque[SecretStr]))
+        clear_text(deque([TOKEN]), Limits(), TypeAdapter(deque[SecretStr]))
     assert clear_json(Session(user=STARS, token=None)) == {"user": STARS, "token": None}
     assert clear_json({"user": STARS}) == {"user": STARS}
 

@@ -3,14 +3,16 @@
 -- (null where that is not in the log any more), the secrets, and what time it is.
 -- $1 who takes them (a new id each time), $2 whether of webhooks that fail or of the others, $3 of one webhook at most,
 -- $4 deliveries at most, $5 for how many seconds, $6 webhooks that are being sent to, $7 how much of each,
--- $8 whether there are keys to open sealed secrets
+-- $8 names of the keys that open sealed secrets
 with webhook as (
     select w.id
     from grns.webhooks w
     where w.is_enabled and (w.failing_since is not null) = $2::boolean
-        and ($8::boolean or not exists (
+        and not exists (  -- whose secrets another sender can open
             select from grns.webhook_secrets s
-            where s.webhook_id = w.id and substr(s.secret, 1, 10) = convert_to('{"$secret"', 'UTF8')))
+            where s.webhook_id = w.id and (s.expires_at is null or s.expires_at > now())
+                and case when substr(s.secret, 1, 10) = convert_to('{"$secret"', 'UTF8')
+                    then split_part(convert_from(s.secret, 'UTF8'), '.', 2) <> all($8::text[]) end)
     order by random()  -- where there is not room for all, each has the same chance
 ),
 chosen as (
