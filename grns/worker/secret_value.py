@@ -19,6 +19,7 @@ from grns.model.outcome import Claim
 from grns.model.secret import (
     LEAST_SCRUBBED,
     SECRET,
+    STARS,
     Path,
     Scrubber,
     check_clear,
@@ -133,7 +134,10 @@ def _with_secrets(value: Any, adapter: TypeAdapter[Any], places: Sequence[Path])
     document = with_secrets(None if document is None else document[0], inner, places)
     within: list[Any] = []
     replace_at(document, places, within.append)
-    return document, [*secrets_within(value), *_texts(within)]
+    real, found = secrets_within(value), _texts(within)
+    if any(STARS in one and one not in real for one in found):  # as in a set, whose order JSON does not keep
+        raise InvalidInputError("undeclared_secret", "it has a SecretStr where nothing would seal it")
+    return document, [*real, *found]
 
 
 def _written(

@@ -234,8 +234,12 @@ def test_secrets_are_sealed_wherever_a_type_shows_them(annotation: Any, value: A
     assert again == (adapter.validate_python(value) if isinstance(value, dict) else value)
     assert TOKEN not in reader.scrubbed(f"401 for {TOKEN}")
     assert TOKEN in SealedValues(claim_of(), None).text(value, Limits(), adapter), "as in tests of users"
+    keyless = SealedValues(claim_of(), Vault())
     with pytest.raises(SealedError):
-        SealedValues(claim_of(), Vault()).text(value, Limits(), adapter)
+        keyless.check(adapter)
+    with pytest.raises(InvalidInputError) as refused:
+        keyless.text(value, Limits(), adapter)
+    assert refused.value.code == "no_keys"
 
 
 def test_what_could_not_be_sealed_is_refused() -> None:
