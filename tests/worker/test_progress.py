@@ -20,6 +20,7 @@ from grns.errors import ContendedError, InvalidInputError, LeaseLostError, Unava
 from grns.maintenance.reaper import Reaper, reap
 from grns.model.json import Limits
 from grns.model.task import Task
+from grns.model.vault import Vault
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.tasks.read import tasks
@@ -336,6 +337,8 @@ def test_reports_of_threads_are_not_lost() -> None:
     kept: list[Report] = []
 
     class Store:
+        vault = Vault()
+
         def note(self, attempt: AttemptProgress) -> None: ...
 
         async def write(self, claim: Any, report: Report) -> None:
