@@ -671,7 +671,7 @@ async def test_what_webhooks_are_told_of_is_found_by_its_index(connection: Conne
 
 async def test_of_what_waits_for_webhooks_no_more_is_read_than_is_taken(connection: Connection) -> None:
     before = await reads(connection, "webhook_deliveries")
-    rows = await connection.fetch(statement("claim_deliveries"), uuid4(), False, 10, 50, 60.0, [], [])
+    rows = await connection.fetch(statement("claim_deliveries"), uuid4(), False, 10, 50, 60.0, [], [], [])
     assert [row["webhook_id"] for row in rows] == ["wh-2"] * 10
     after = await reads(connection, "webhook_deliveries")
     assert after["webhook_deliveries_due"] - before["webhook_deliveries_due"] <= 10 + FEW
