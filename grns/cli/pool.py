@@ -129,7 +129,7 @@ async def pause(
 @_AGENT_TYPE
 @option.TASK_TYPE
 @output_option
-@with_session("write")
+@with_session("write", conflict="grns pool budget list")
 async def resume(session: CliSession, out: Output, agent_type: str, task_type: str | None) -> None:
     """Resume a pool or, with --type, one task type. Other pauses stay."""
     pauses = tools.pauses(session.app, session.database, session.transport)

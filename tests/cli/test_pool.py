@@ -131,6 +131,15 @@ def test_who_did_it_is_in_the_log(grns: Call, shared_url: str) -> None:
     ]
 
 
+def test_what_a_budget_has_paused_is_not_resumed(grns: Call, shared_url: str) -> None:
+    grns("pause", "worker")
+    with_database(shared_url, lambda database: fetch(database, "update grns.pauses set budget = 'writing'"))
+    refused = grns("resume", "worker")
+    assert refused.code == 4
+    assert "the budget writing is used up and has paused worker" in refused.err
+    assert "try: grns pool budget list" in refused.err
+
+
 def test_a_task_type_is_paused_by_itself(grns: Call, shared_url: str) -> None:
     with_database(shared_url, populate)
     assert grns("pause", "worker", "--type", "noop").out == "noop of worker is paused until it is resumed\n"
