@@ -82,7 +82,7 @@ class DirectoryPlace:
     def _path(self, name: str) -> Path:
         """Return where a file is. Raises UnavailableError for a name that leads out of the directory."""
         if name.startswith("/") or ".." in name.split("/"):
-            raise UnavailableError(f"{ascii(name)[:200]} is no name of a file")
+            raise UnavailableError(f"{ascii(name)[:200]} is not a valid file name")
         return self._root / name
 
     def write(self, name: str, content: bytes) -> None:

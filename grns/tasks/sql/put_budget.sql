@@ -10,6 +10,6 @@ on conflict (workspace, name) do update
 set agent_type = excluded.agent_type, period = excluded.period, max_cost = excluded.max_cost, max_tokens = excluded.max_tokens,
     action = excluded.action, looked_at = null, updated_at = now(), updated_by = excluded.updated_by,
     begins_on = case when (b.agent_type, b.period) = (excluded.agent_type, excluded.period) then b.begins_on end,
-    -- another action is told anew
+    -- with another action, the event that it is used up is written again
     exceeded_since = case when b.action = excluded.action then b.exceeded_since end
 returning b.name

@@ -55,7 +55,7 @@ begin
 end
 $$;
 
--- Refuses what is no media type.
+-- Refuses an invalid media type.
 create function grns.check_media_type(media_type text) returns void language plpgsql as $$
 begin
     if media_type !~ '^[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}$' then
