@@ -212,7 +212,9 @@ def with_secrets(document: Any, value: Any, paths: Sequence[Path]) -> Any:
         try:
             return found.decode() if isinstance(found, bytes) else found
         except UnicodeDecodeError:
-            raise InvalidInputError("undeclared_secret", "the value of a SecretBytes is not UTF-8 text") from None
+            raise InvalidInputError(
+                "undeclared_secret", "the value of a SecretBytes is not UTF-8 text"
+            ) from None
     if isinstance(value, dict) and isinstance(document, dict) and len(value) == len(document):
         pairs = zip(document.items(), value.values(), strict=True)
         return {
