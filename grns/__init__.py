@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from grns.model.submission import Failures
     from grns.model.unique import Unique
     from grns.worker.context import Context, Transaction
+    from grns.worker.follow_up import FollowUp
     from grns.worker.handler import Handler
     from grns.worker.hooks import AttemptEnd
     from grns.worker.pool import Pool
@@ -68,6 +69,7 @@ _LATER = {
     "Escalate": "grns.client.arguments",
     "Event": "grns.client.subscription",
     "Failures": "grns.model.submission",
+    "FollowUp": "grns.worker.follow_up",
     "Handler": "grns.worker.handler",
     "Pool": "grns.worker.pool",
     "Subscription": "grns.client.subscription",
@@ -95,6 +97,7 @@ __all__ = [
     "Event",
     "Fail",
     "Failures",
+    "FollowUp",
     "GrnsError",
     "Handler",
     "InvalidInputError",

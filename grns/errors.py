@@ -142,7 +142,8 @@ class RejectedError(InvalidInputError):
 class SealedError(GrnsError):
     """A stored value is sealed, and cannot be opened here.
 
-    `code` is `no_key` if its key is not known here, `not_ours` if it was changed or moved.
+    `code` is `no_key` if its key is not known here, `not_ours` if it was changed or moved; for a worker, also
+    `blob_missing` and `blob_store`: a part of a payload is not there, or cannot be read now.
     """
 
     def __init__(self, code: str, message: str) -> None:

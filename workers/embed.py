@@ -3,8 +3,8 @@
     grns worker start workers.embed:pool
 
 Tasks of the pool `embed`: `embed_texts` keeps texts, `embed_results` keeps the results of the tasks that it
-needs, `search_texts` finds what is nearest to a question. A text is kept in the transaction that ends its
-task; the same id replaces what was kept of it.
+needs or follows, `search_texts` finds what is nearest to a question. A text is kept in the transaction that
+ends its task; the same id replaces what was kept of it.
 
 Vectors come from an endpoint that speaks OpenAI's `/v1/embeddings` (GRNS_EMBED_URL, GRNS_EMBED_MODEL,
 GRNS_EMBED_API_KEY), or else from a small model in this process (`workers.minilm`; its files are those of
@@ -136,15 +136,23 @@ async def embed_texts(texts: Texts, ctx: grns.Context) -> None:
 
 
 class Results(BaseModel):
-    """As what the results are kept."""
+    """As what the results are kept. A follow-up has the id and the result of its task."""
 
     kind: str = "result"
+    task_id: str | None = None
+    status: str = "succeeded"
+    result: Any = None
 
 
 @pool.task
 async def embed_results(results: Results, ctx: grns.Context) -> None:
-    """Keep the results of the needed tasks, each under its name or its id. The result is how many."""
+    """Keep the results of the needed tasks, each under its name or its id. The result is how many.
+
+    As a follow-up (`on_success`), it keeps the result of the task that it follows.
+    """
     found = await ctx.results()
+    if results.task_id is not None and results.status == "succeeded":
+        found = {results.task_id: results.result}
     said = {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
     await _keep(
         ctx, [Text(id=name, text=text[:_LONGEST], kind=results.kind) for name, text in said.items() if text]

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from grns.errors import InvalidInputError
-from grns.model.blob import BlobRules
-from grns.model.json import Limits, dumps, jsonable, loads_stored
+from grns.model.blob import BlobRules, with_documents
+from grns.model.json import ANY_SIZE, Limits, dumps, jsonable, loads_stored
 from grns.worker.step_function import call_step
 
 if TYPE_CHECKING:
@@ -123,7 +123,9 @@ class PoolRunner:
         task.judge = judge
         lineage = handler.pool.lineage()
         task.state = next((self._states[pool] for pool in lineage if pool in self._states), None)
-        payload = judgement.payload_of(handler, dumps(task.payload, _VALUES))
+        rules = BlobRules()
+        task.payload = await with_documents(task.payload, self._client.get_blob, rules.most_bytes)
+        payload = judgement.payload_of(handler, dumps(task.payload, ANY_SIZE))
         signature, limit = handler.call_signature, handler.timeout_seconds
         raised: BaseException | None = None
         try:
@@ -145,7 +147,7 @@ class PoolRunner:
             raise
         except BaseException as error:
             raise judgement.alone(error, handler) from None
-        return loads_stored(judgement.result_text(handler, value, _VALUES, BlobRules().document))
+        return loads_stored(judgement.result_text(handler, value, _VALUES, rules.document))
 
 
 async def _call_function(function: Callable[..., Any], task: AgentTask, slot: _Slot) -> Any:

@@ -36,6 +36,8 @@ class SendRequest(Body):
     `message_id` is the id of the message: sent twice is sent once. `about` is what its conversation is about,
     such as the id of a task. A payload of more than 4,096 bytes is kept as a blob. Without `to` and `pool`,
     an answer (`reply_to`) goes to who sent the message. With the `token` of a claim, its attempt sends it.
+    `secret` has paths of the payload, such as `accounts.*.password`: they are stored encrypted, shown as
+    `•••`, and given to the agent alone.
     """
 
     type: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -47,6 +49,7 @@ class SendRequest(Body):
     reply_to: UUID | None = None
     message_id: UUID | None = None
     token: str | None = None
+    secret: Annotated[list[str], Field(max_length=32)] = Field(default_factory=list)
     expires_seconds: Annotated[float, Field(gt=0, le=31 * 86_400, allow_inf_nan=False)] = 7 * 86_400.0
 
 
@@ -93,6 +96,7 @@ async def send_mail(
         made = await request_context.client(database).mail.send_by(
             by, body.type, body.payload, to=body.to, pool=body.pool, sender=sender, about=body.about,
             reply_to=body.reply_to, message_id=body.message_id, expires=body.expires_seconds,
+            secret=body.secret,
         )  # fmt: skip
         await request_context.client(database).mail.tell(body.to)
     return Answer(Sent(made), status_code=201)

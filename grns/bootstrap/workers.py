@@ -23,6 +23,7 @@ from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.order_watch import OrderWatch
 from grns.worker.output import OutputPublisher
 from grns.worker.pause_watch import PauseWatch
+from grns.worker.payloads import Payloads
 from grns.worker.poller import Poller
 from grns.worker.pool import Pool
 from grns.worker.progress import ProgressStore
@@ -91,7 +92,7 @@ class _WorkerFactory:
             leases=self.leases,
             handlers=self.handlers,
             slots=self.slots,
-            vault=database.vault,
+            payloads=Payloads(database.vault, self.client.blobs),
             dead_letters=DeadLetterQueue(database, emit=self.emit),
             envelope_limits=settings.envelope_limits,
             emit=self.emit,

@@ -59,6 +59,9 @@ def mail() -> None:
     "--payload", metavar="JSON", default="{}", help="Payload: JSON, @FILE, or - for standard input."
 )
 @click.option(
+    "--secret", metavar="PATH", multiple=True, help="Path of the payload that is secret. Repeatable."
+)
+@click.option(
     "--from", "sender", metavar="AGENT", type=option.Token("sender"), help="The agent that sends it."
 )
 @click.option("--about", metavar="ID", help="What its conversation is about, such as the id of a task.")
@@ -74,7 +77,7 @@ def send(out: Output, type_: str, payload: str, is_to_all: bool, **fields: Any) 
     named = sum(map(bool, (fields["to"], fields["pool"], is_to_all)))
     if named > 1 or (not named and fields["reply_to"] is None):
         raise InvalidInputError("bad_message", "pass one of --to, --pool and --all, or --reply-to")
-    said = {name: value for name, value in fields.items() if value is not None}
+    said = {name: value for name, value in fields.items() if value not in (None, ())}
     _send(out, type_, option.read_json(payload), said)
 
 

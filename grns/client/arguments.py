@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -17,6 +17,8 @@ from grns.model.envelope import first_problem
 from grns.model.json import Limits
 from grns.model.secret import clear_json
 from grns.model.submission import Escalation, Need, Outcome, Submission, submission
+from grns.postgres.database import Database, Session
+from grns.tasks.large_payload import TOO_LONG, shorten
 from grns.tasks.submit import Prepared, Preparer, in_order, prepare
 from grns.telemetry import current
 from grns.telemetry.spans import NO_SPANS, Spans
@@ -67,6 +69,18 @@ class SubmissionReader:
     def prepare(self, fields: Mapping[str, Any]) -> Prepared:
         """Return one submission, checked."""
         return _with_secret(prepare(self._read(fields), self.limits), fields)
+
+    async def prepare_all(self, said: Sequence[Any], database: Database | Session) -> list[Prepared]:
+        """Return submissions, all checked; of payloads that are too long, fields are kept as blobs."""
+        try:
+            return [self.prepare(said[0])] if len(said) == 1 else self.prepare_many(said)
+        except InvalidInputError as error:
+            if error.code not in TOO_LONG:
+                raise
+        prepared = replace(self, limits=database.blob_rules.document).prepare_many(said)
+        for one in prepared:
+            await shorten(database, one, self.limits)
+        return prepared
 
     def prepare_many(self, submissions: Iterable[Any]) -> list[Prepared]:
         """Return many submissions, all checked."""

@@ -145,8 +145,9 @@ class Client(ServiceMethods, OperatorMethods, SubscriberMethods, WorkflowMethods
 
         Args:
             task: the handler, or the name of its task type.
-            payload: what the handler takes: a JSON object, or what pydantic makes one of; at most 256 KiB. It
-                is validated here if you pass the handler.
+            payload: what the handler takes: a JSON object, or what pydantic makes one of. It is validated
+                here if you pass the handler. Beyond 256 KiB, its longest fields are kept as blobs, and the
+                handler gets it whole; such a payload has up to 64 MiB (`GRNS_BLOB_MAX_BYTES`).
             pool: name of the pool. Required with a name; a handler knows its pool.
             priority: 0 (critical) to 3 (background). Defaults to 2.
             delay: delay before the task is queued, in seconds or as a `timedelta`, at most 366 days.
@@ -183,7 +184,8 @@ class Client(ServiceMethods, OperatorMethods, SubscriberMethods, WorkflowMethods
             handle = await client.submit(fetch_page, Page(url="https://example.org"), priority=1)
             handle = await client.submit("fetch_page", {"url": "https://example.org"}, pool="shop")
         """
-        prepared = self._reader.prepare({"task": task, "payload": payload, **options})
+        said = [{"task": task, "payload": payload, **options}]
+        (prepared,) = await self._reader.prepare_all(said, self._database)
         task_type = prepared.submission.task_type
         with self._spans.submitting(task_id=prepared.id, task_type=task_type, trace_id=prepared.trace_id):
             submitted = await self._submit(prepared, connection)
@@ -222,7 +224,7 @@ class Client(ServiceMethods, OperatorMethods, SubscriberMethods, WorkflowMethods
             await client.submit_many({"task": fetch_page, "payload": page} for page in pages)
         """
         said = list(submissions)
-        prepared = self._reader.prepare_many(said)
+        prepared = await self._reader.prepare_all(said, self._database)
         try:
             with self._spans.submitting_many(len(prepared)):
                 if connection is None:

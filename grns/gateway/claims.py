@@ -22,7 +22,7 @@ from grns.model.outcome import Claim
 from grns.postgres.database import Database
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import ClaimReturned
-from grns.worker.claims import Claimant, Claims, secrets_closed
+from grns.worker.claims import Claimant, Claims, payload_closed
 from grns.worker.executor import Claimer
 from grns.worker.finishes import Finishes
 from grns.worker.progress import ProgressStore
@@ -116,7 +116,7 @@ class HttpClaims:
             claim.payload, _ = self._database.vault.open_text(claim.payload, claim.workspace)
             checkpoint = await self._progress.read_checkpoint(claim) if claim.attempt > 1 else None
         except SealedError as error:
-            self._emit(secrets_closed(claim, error))
+            self._emit(payload_closed(claim, error))
             await self._give_back(claim)
             await asyncio.wait(
                 {gone, self._end()}, timeout=_FULL_SECONDS, return_when=asyncio.FIRST_COMPLETED

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from grns.errors import InvalidInputError
-from grns.model.json import Limits
+from grns.model.json import Limits, loads_stored
 
 BLOB = "$blob"
 JSON_TYPE = "application/json"
@@ -132,7 +132,64 @@ def as_document(blob: Blob) -> Blob:
 
 def stands_for_document(value: Any) -> bool:
     """Say whether a value is a reference that stands for the document in its blob."""
-    return isinstance(value, dict) and value.get(_STANDS_FOR) is True and BLOB in value
+    return (
+        isinstance(value, dict)
+        and value.get(_STANDS_FOR) is True
+        and isinstance(value.get(BLOB), str)
+        and _ID.fullmatch(value[BLOB]) is not None
+    )
+
+
+async def with_documents(value: Any, read: Callable[[Any], Awaitable[bytes]], most_bytes: int) -> Any:
+    """Return a JSON value with the documents that references in it stand for; each blob is read once.
+
+    Raises:
+        InvalidInputError: `too_large`: they have more bytes together; `bad_document`: one is not JSON.
+    """
+    known: dict[str, tuple[int, Any]] = {}
+    left = most_bytes
+
+    async def resolved(inner: Any) -> Any:
+        nonlocal left
+        if stands_for_document(inner):
+            digest = inner[BLOB]
+            if digest not in known:
+                body = await read(inner)
+                known[digest] = len(body), _document(body, digest)
+            size, document = known[digest]
+            left -= size
+            if left < 0:
+                raise InvalidInputError(
+                    "too_large", f"its documents have more than {most_bytes} bytes together"
+                )
+            return document
+        if isinstance(inner, dict):
+            return {name: await resolved(member) for name, member in inner.items()}
+        return [await resolved(member) for member in inner] if isinstance(inner, list) else inner
+
+    return await resolved(value)
+
+
+def _document(body: bytes, digest: str) -> Any:
+    try:
+        return loads_stored(body.decode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError("bad_document", f"blob {digest} is not a JSON document") from error
+
+
+def check_patch(target: Any, patch: Any) -> None:
+    """Refuse a merge patch that would change a document which is kept as a blob: handlers get that as it is.
+
+    Raises:
+        InvalidInputError: `bad_edit` names the member.
+    """
+    if isinstance(target, dict) and isinstance(patch, dict):
+        for name, change in patch.items():
+            if isinstance(change, dict) and stands_for_document(target.get(name)):
+                raise InvalidInputError(
+                    "bad_edit", f"{name} is kept as a blob: replace all of it, or nothing"
+                )
+            check_patch(target.get(name), change)
 
 
 def digest_of(blob: Mapping[str, Any] | str) -> str:

@@ -34,7 +34,7 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-ANY_SIZE = Limits(document_bytes=2**31, nodes=2**31)
+ANY_SIZE = Limits(document_bytes=2**31, depth=500, nodes=2**31)
 """For what was checked before, and has grown by what grns added."""
 
 

@@ -87,18 +87,20 @@ class Keyring:
         """The names of the keys, the one that seals first."""
         return list(self._keys)
 
-    def seal(self, plain: str, about: Sequence[str], *, by: str | None = None) -> str:
+    def seal(self, plain: str, about: Sequence[str], *, by: str | None = None, is_alike: bool = True) -> str:
         """Seal a text.
 
         Args:
             plain: what is sealed.
             about: what it is, such as ("secret", workspace): it opens as nothing else.
             by: the name of the key. Defaults to the first one.
+            is_alike: whether the same text, sealed again, is the same. If not, no two are.
         """
         key = self.current if by is None else self._keys[by]
         bound, data = _bound(about), plain.encode()
         mark = _derived(key, b"", b"salt", KEY_BYTES)
-        salt = hmac.digest(mark, bound + b"\x00" + data, "sha256")[:_SALT_BYTES]
+        salt = hmac.digest(mark, bound + b"\x00" + data, "sha256") if is_alike else secrets.token_bytes(32)
+        salt = salt[:_SALT_BYTES]
         return ".".join([_VERSION, key.name, _text(salt), _text(_encrypted(key, salt, data, bound))])
 
     def open(self, sealed: str, about: Sequence[str]) -> str:

@@ -22,10 +22,11 @@ from pydantic import (
 
 from grns.errors import InvalidInputError
 from grns.model import subjects
+from grns.model.blob import BLOB, check_patch
 from grns.model.envelope import Instant, MessageId, TraceId, first_problem
-from grns.model.json import Limits, dumps, merge_patch
+from grns.model.json import ANY_SIZE, Limits, dumps, merge_patch
 from grns.model.labels import Description, Labels, Metadata, Tags, Title
-from grns.model.secret import check_clear, kept_secrets
+from grns.model.secret import SECRET, check_clear, kept_secrets
 from grns.model.task import Task
 from grns.model.unique import Uniqueness
 
@@ -86,20 +87,35 @@ class Need(BaseModel):
     name: Annotated[str, Field(pattern=r"^[ -~]{1,255}$")] | None = None
 
 
-class Escalation(BaseModel):
-    """A task that is submitted when too many tasks of a workflow have failed.
-
-    Its payload gets `workflow_id`, `workflow` (the name), `total`, `failed` and `reason`, which replace
-    fields of these names.
-    """
+class AutomaticTask(BaseModel):
+    """A task that grns submits when something has happened; what that was is added to its payload."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task_type: Token
     payload: dict[str, Any] = Field(default_factory=dict)
     agent_type: AgentType = "worker"
-    priority: Priority = 0
+    priority: Priority = 2
     max_attempts: MaxAttempts | None = None
+
+    @field_validator("payload")
+    @classmethod
+    def _is_plain(cls, payload: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what only a task can have: nothing keeps the blob here, and nothing rotates the secret."""
+        text = dumps(payload, ANY_SIZE)
+        if any(f'"{name}":' in text for name in (BLOB, SECRET)):
+            raise ValueError(f"the members {BLOB} and {SECRET} cannot be here")
+        return payload
+
+
+class Escalation(AutomaticTask):
+    """A task that is submitted when too many tasks of a workflow have failed.
+
+    Its payload gets `workflow_id`, `workflow` (the name), `total`, `failed` and `reason`, which replace
+    fields of these names.
+    """
+
+    priority: Priority = 0
 
 
 FailureAction = Literal["cancel", "pause", "notify"] | Escalation
@@ -309,6 +325,8 @@ class Edit(BaseModel):
         if changes is None:
             return None
         check_clear(dumps(changes, limits))
+        if self.payload is None:
+            check_patch(task.payload, changes)
         wanted = changes if self.payload is not None else merge_patch(task.payload, changes)
         return dumps(kept_secrets(wanted, task.payload), limits)
 

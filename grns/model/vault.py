@@ -13,6 +13,7 @@ from grns.model.secret import SECRET, Path, Scrubber, check_unmasked, replace_at
 
 _ABOUT = "secret"
 _ABOUT_WEBHOOK = "webhook"
+_ABOUT_MAIL = "mail"
 _SEALED_KEY = b'{"' + SECRET.encode() + b'"'
 
 
@@ -35,18 +36,29 @@ class Vault:
         # What the task types of a workspace have declared as secret, and when that was read.
         self.known_paths: dict[str, tuple[float, Mapping[str, tuple[Path, ...]]]] = {}
 
-    def hide(self, document: Any, paths: Sequence[Path], workspace: str, *, by: str | None = None) -> Any:
+    def hide(
+        self,
+        document: Any,
+        paths: Sequence[Path],
+        workspace: str,
+        *,
+        by: str | None = None,
+        mail: Sequence[str] = (),
+    ) -> Any:
         """Return a document with what these paths lead to sealed; `by` names the key.
+
+        With a message's id and its agent as `mail`, it opens for that agent in that message alone: who reads
+        the sealed text cannot have it opened by sending it on, nor tell what it is by sending guesses.
 
         Raises:
             InvalidInputError: `no_keys` where there is something to be sealed, and no key; `masked_value`
                 where a secret is `•••`, as it was shown.
         """
-        return replace_at(document, paths, lambda value: self._hidden(value, workspace, by))
+        return replace_at(document, paths, lambda value: self._hidden(value, _about(workspace, mail), by))
 
-    def open(self, document: Any, workspace: str) -> Any:
+    def open(self, document: Any, workspace: str, *, mail: Sequence[str] = ()) -> Any:
         """Return a document with its secrets opened. Raises SealedError if one cannot be opened here."""
-        return replace_secrets(document, lambda sealed: self._opened(sealed, workspace))
+        return replace_secrets(document, lambda sealed: self._opened(sealed, _about(workspace, mail)))
 
     def open_text(self, text: str, workspace: str) -> tuple[str, Scrubber | None]:
         """Open the secrets of stored JSON text; return the text, and what removes their values from others.
@@ -59,7 +71,7 @@ class Vault:
         values: list[Any] = []
 
         def opened(sealed: str) -> Any:
-            values.append(self._opened(sealed, workspace))
+            values.append(self._opened(sealed, _about(workspace)))
             return values[-1]
 
         document = replace_secrets(loads_stored(text), opened)
@@ -83,30 +95,37 @@ class Vault:
         """Return a signing secret sealed by the first key. Raises SealedError."""
         return self.hide_key(self.open_key(stored, workspace), workspace)
 
-    def reseal(self, document: Any, workspace: str) -> Any:
+    def reseal(self, document: Any, workspace: str, *, mail: Sequence[str] = ()) -> Any:
         """Return a document whose secrets are sealed by the first key. Raises SealedError."""
+        about = _about(workspace, mail)
 
         def resealed(sealed: str) -> Any:
             if self.keys is not None and key_of(sealed) == self.keys.current.name:
                 return {SECRET: sealed}
-            return self._hidden(self._opened(sealed, workspace), workspace, None)
+            return self._hidden(self._opened(sealed, about), about, None)
 
         return replace_secrets(document, resealed)
 
-    def _hidden(self, value: Any, workspace: str, by: str | None) -> Any:
+    def _hidden(self, value: Any, about: tuple[str, ...], by: str | None) -> Any:
         if isinstance(value, dict) and set(value) == {SECRET}:
             return value  # a patch has left it as it was
         check_unmasked(value)
         if self.keys is None:
             raise InvalidInputError(
-                "no_keys", "this task has secrets, and no key to seal them is here: set GRNS_KEYS_FILE"
+                "no_keys", "there are secrets, and no key to seal them is here: set GRNS_KEYS_FILE"
             )
-        return {SECRET: self.keys.seal(dumps(value, ANY_SIZE), (_ABOUT, workspace), by=by)}
+        is_alike = about[0] != _ABOUT_MAIL  # nothing compares messages
+        return {SECRET: self.keys.seal(dumps(value, ANY_SIZE), about, by=by, is_alike=is_alike)}
 
-    def _opened(self, sealed: str, workspace: str) -> Any:
-        return loads_stored(self._keys().open(sealed, (_ABOUT, workspace)))
+    def _opened(self, sealed: str, about: tuple[str, ...]) -> Any:
+        return loads_stored(self._keys().open(sealed, about))
 
     def _keys(self) -> Keyring:
         if self.keys is None:
             raise SealedError("no_key", "it has secrets, and no key to open them is here: set GRNS_KEYS_FILE")
         return self.keys
+
+
+def _about(workspace: str, mail: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return what a secret is bound to: it opens nowhere else."""
+    return (_ABOUT_MAIL, workspace, *mail) if mail else (_ABOUT, workspace)

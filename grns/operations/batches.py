@@ -10,6 +10,7 @@ from typing import Any
 
 from grns.errors import InvalidInputError
 from grns.model import filter as filters
+from grns.model.blob import check_patch
 from grns.model.json import Limits, dumps, loads_stored, merge_patch
 from grns.operations.model import Action, State, since
 from grns.postgres.database import Database, Row
@@ -187,7 +188,9 @@ def _with_payload(one: Candidate, payload: str | None, taken: Taken, limits: Lim
     if payload is None:
         return replace(one, refusal="moved_meanwhile")  # it has been deleted
     try:
-        return replace(one, payload=dumps(merge_patch(loads_stored(payload), taken.patch), limits))
+        before = loads_stored(payload)
+        check_patch(before, taken.patch)
+        return replace(one, payload=dumps(merge_patch(before, taken.patch), limits))
     except InvalidInputError as error:
         return replace(one, refusal=error.code)
 

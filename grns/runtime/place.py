@@ -122,6 +122,8 @@ class DirectoryPlace:
                 file.seek(start)
                 return file.read(length)
         except FileNotFoundError as error:
+            if not self._root.is_dir():  # what is not mounted has not lost it
+                raise UnavailableError(f"cannot read {self._root / name}: {error}") from error
             raise NotFoundError(f"{self._root} has no {name}") from error
         except OSError as error:
             raise UnavailableError(f"cannot read {self._root / name}: {error}") from error

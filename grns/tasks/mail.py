@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from datetime import timedelta
 from json import dumps as encode
 from typing import Any
 from uuid import UUID, uuid4
 
-from grns.errors import InvalidInputError, NotFoundError, UnavailableError
+from grns.errors import InvalidInputError, NotFoundError, SealedError, UnavailableError
 from grns.model import subjects
 from grns.model.duration import seconds_named
 from grns.model.filter import Pattern
@@ -19,6 +20,7 @@ from grns.model.filter import read as read_value
 from grns.model.filter_kinds import KINDS
 from grns.model.json import Limits, dumps, loads_stored
 from grns.model.mail import Mail
+from grns.model.secret import Path, check_clear, mask_text, read_paths, replace_at
 from grns.model.words import rarest
 from grns.nats import JetStream
 from grns.postgres.database import Database, Row, Session, build
@@ -56,6 +58,7 @@ class Mailbox:
         reply_to: Mail | UUID | None = None,
         message_id: UUID | None = None,
         expires: float | timedelta = _WEEK,
+        secret: Sequence[str] = (),
     ) -> UUID:
         """Send a message to one agent, or to all of a pool or of the workspace.
 
@@ -75,12 +78,15 @@ class Mailbox:
             message_id: id of the message: sent twice is sent once. Defaults to a new one.
             expires: time after which it is not handed out any more, in seconds or as a `timedelta`, at most
                 31 days. Defaults to 7 days.
+            secret: paths of the payload that are secret, such as `["token", "accounts.*.password"]`: they are
+                stored encrypted, and only `poll` of the agent gives them. Such a message is to one agent
+                (`to`), is no answer, and has at most 4,096 bytes. Needs GRNS_KEYS_FILE.
 
         Returns:
             The id of the message.
 
         Raises:
-            InvalidInputError: `bad_message`: an argument is invalid.
+            InvalidInputError: `bad_message`: an argument is invalid; `no_keys`: nothing seals its secrets.
             NotFoundError: there is no such agent.
             RateLimitedError: the agent has 10,000 messages that it has not acknowledged.
             LeaseLostError: the attempt that sends it has lost its task.
@@ -93,7 +99,7 @@ class Mailbox:
         answered = reply_to.id if isinstance(reply_to, Mail) else reply_to
         made = await self.send_by(
             by, type, payload, to=to, pool=pool, sender=sender, about=about, reply_to=answered,
-            message_id=message_id, expires=expires,
+            message_id=message_id, expires=expires, secret=secret,
         )  # fmt: skip
         await self.tell(to)
         return made
@@ -116,14 +122,29 @@ class Mailbox:
         reply_to: UUID | None,
         message_id: UUID | None,
         expires: float | timedelta,
+        secret: Sequence[str] = (),
     ) -> UUID:
         """Send a message in the name of an attempt: its task, its number and its lease, or of none.
 
         Call `tell` once it has been committed.
         """
         new, text = message_id or uuid4(), dumps(dict(payload or {}), _LARGE_PAYLOAD)
+        check_clear(text)
+        if secret:
+            if to is None or reply_to is not None:
+                raise InvalidInputError(
+                    "bad_message", "secret: such a message is to one agent, and no answer"
+                )
+            said, new = loads_stored(text), UUID(str(new))
+            bound = (str(new), to)
+            hidden = self._database.vault.hide(said, _secret_paths(secret, said), self._workspace, mail=bound)
+            text = dumps(hidden)
+            if len(encode(hidden, ensure_ascii=False).encode()) > _PAYLOAD_BYTES:
+                raise InvalidInputError(
+                    "too_large", f"a message with secrets has up to {_PAYLOAD_BYTES} bytes, sealed"
+                )
         # As Postgres writes it, with spaces.
-        if len(encode(dict(payload or {}), ensure_ascii=False).encode()) > _PAYLOAD_BYTES:
+        elif len(encode(dict(payload or {}), ensure_ascii=False).encode()) > _PAYLOAD_BYTES:
             text = dumps(await self._blobs.put_document(text.encode()))
         await self._database.run(
             "send_mail", type, text, to, pool, self._workspace, sender,
@@ -145,6 +166,7 @@ class Mailbox:
 
         Raises:
             NotFoundError: there is no such agent.
+            SealedError: all that there is has secrets, and the key that opens them is not here.
         """
         if not 1 <= limit <= 1000:
             raise InvalidInputError("bad_limit", "limit is 1 to 1,000")
@@ -219,16 +241,32 @@ class Mailbox:
         asked = (self._workspace, about, to, last, limit + 1, is_open)
         if text is None:
             rows = await self._database.run("list_mail", *asked)
-            return page_of([_read(row) for row in rows], limit, _cursor)
+            return page_of([_shown(row) for row in rows], limit, _cursor)
         rows = await self._database.run("find_mail", *asked, *_words(text), MOST_LOOKED_AT)
-        page = page_of([_read(row) for row in rows if row["seq"] is not None], limit, _cursor)
+        page = page_of([_shown(row) for row in rows if row["seq"] is not None], limit, _cursor)
         if page.next_cursor is None and rows[0]["looked_at"] == MOST_LOOKED_AT:
             return Page(page.rows, cursor(str(rows[0]["last_seq"])), is_partial=len(page.rows) < limit)
         return page
 
     async def look(self, agent: str, limit: int) -> Sequence[Mail]:
         """Return what `poll` does, without waiting."""
-        return [_read(row) for row in await self._database.run("poll_mail", self._workspace, agent, limit)]
+        found: list[Mail] = []
+        closed: SealedError | None = None
+        for row in await self._database.run("poll_mail", self._workspace, agent, limit):
+            try:
+                found.append(self._opened(_read(row)))
+            except SealedError as error:
+                if error.code == "no_key":  # it is left for a process that has the key
+                    closed = SealedError(error.code, f"message {row['id']} of {agent}: {error}")
+                else:  # forged, or damaged: it holds up nothing
+                    found.append(_shown(row))
+        if closed is not None and not found:
+            raise closed
+        return found
+
+    def _opened(self, mail: Mail) -> Mail:
+        bound = (str(mail.id), mail.to_agent or "")
+        return replace(mail, payload=self._database.vault.open(mail.payload, self._workspace, mail=bound))
 
 
 async def look_until(
@@ -261,6 +299,26 @@ async def look_until(
 
 def _read(row: Row) -> Mail:
     return build(Mail, {**row, "payload": loads_stored(row["payload"])})
+
+
+def _shown(row: Row) -> Mail:
+    return build(Mail, {**row, "payload": loads_stored(mask_text(row["payload"]))})
+
+
+def _secret_paths(said: Sequence[str], payload: dict[str, Any]) -> tuple[Path, ...]:
+    """Return paths, each of which leads to something: what a wrong one was meant for would be in clear."""
+    if isinstance(said, str) or not all(isinstance(path, str) for path in said):
+        raise InvalidInputError("bad_message", f"secret is a list of paths, as ['auth.*'], not {said!r}")
+    try:
+        paths = read_paths(said)
+    except InvalidInputError as error:
+        raise InvalidInputError("bad_message", str(error)) from error
+    for path in paths:
+        met: list[Any] = []
+        replace_at(payload, [path], met.append)
+        if not met:
+            raise InvalidInputError("bad_message", f"secret: the payload has nothing at {'.'.join(path)}")
+    return paths
 
 
 def _cursor(mail: Mail) -> str:

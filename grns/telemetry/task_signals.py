@@ -242,9 +242,12 @@ class NoHandler(Signal):
     handlers: str
 
 
-@signal("secrets_closed", level="error", throttle_by=("task_type", "code"))
-class SecretsClosed(Signal):
-    """The secrets of a payload cannot be opened here; the task is given back, unspent."""
+@signal("payload_closed", level="error", throttle_by=("task_type", "code"))
+class PayloadClosed(Signal):
+    """The secrets of a payload cannot be opened here, or a blob of it cannot be read.
+
+    The task is given back, unspent, unless nothing will help: then it fails.
+    """
 
     task_id: str
     task_type: str

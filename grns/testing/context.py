@@ -14,6 +14,7 @@ from uuid import uuid4
 from grns.client.client import Client
 from grns.client.handle import TaskHandle
 from grns.errors import InvalidInputError, TaskEndedError, WaitTimeoutError
+from grns.model.blob import BlobRules
 from grns.model.form import answer_of
 from grns.model.found_event import FoundEvent
 from grns.model.json import Limits, dumps, jsonable
@@ -258,7 +259,7 @@ def context(
         ctx = grns.testing.context(attempt=3)
         assert await fetch_page(Page(url="https://example.org"), ctx) == {"status": 200}
     """
-    text = dumps({} if payload is None else payload, Limits())
+    text = dumps({} if payload is None else payload, BlobRules().document)
     claim = forged(task_type, text, attempt, max_attempts)
     return LocalContext(
         claim, state=state, connection=connection, client=client, results=results, steps=steps,
@@ -295,7 +296,7 @@ async def run(
     Example:
         result = await grns.testing.run(fetch_page, Page(url="https://example.org"))
     """
-    text = dumps(handler.call_signature.payload_text(payload, handler.secret_paths), Limits())
+    text = dumps(handler.call_signature.payload_text(payload, handler.secret_paths), BlobRules().document)
     claim = forged(handler.task_type, text, attempt, max_attempts or handler.max_attempts or 3)
     local = LocalContext(
         claim, connection=connection, client=client, results=results, steps=steps, signals=signals,

@@ -14,6 +14,7 @@ from typing import Any
 from grns.client.client import Client
 from grns.client.handle import TaskHandle
 from grns.errors import ConflictError, InvalidInputError, NotFoundError, WaitTimeoutError
+from grns.model.blob import BlobRules
 from grns.model.json import Limits
 from grns.model.outcome import Verb
 from grns.model.task import Task, TaskStatus
@@ -23,7 +24,7 @@ from grns.tasks.workflow_plan import PlannedWorkflow
 from grns.tasks.workflows import WorkflowState
 from grns.telemetry import current
 from grns.testing.context import LocalContext, forged, local_runner
-from grns.testing.eager_needs import EagerNeeds, Verdict, escalation
+from grns.testing.eager_needs import EagerNeeds, Verdict, escalation, follow_ups, new_task
 from grns.worker.handler import Handler
 from grns.worker.pool import Pool
 
@@ -52,7 +53,7 @@ class EagerClient(Client):
             handlers_database=_NoServers(),  # type: ignore[arg-type]
             transport=None,  # type: ignore[arg-type]
             workspace="default",
-            payload_limits=Limits(),
+            payload_limits=BlobRules().document,  # a long payload is kept as blobs, and comes whole
             envelope_limits=Limits(),
             batch_limit=500,
             actor=None,
@@ -215,7 +216,7 @@ class EagerClient(Client):
         answers: list[Submitted | ConflictError] = []
         created: list[str] = []
         for prepared in part:
-            task = _task(prepared)
+            task = new_task(prepared)
             same = [
                 one
                 for one in self.tasks.values()
@@ -268,6 +269,8 @@ class EagerClient(Client):
 
     async def _follow(self, task_id: str, verdict: Verdict) -> bool:
         was = self._needs.ended.get(task_id)
+        if was is None and self.tasks[task_id].waits_for != "tasks":
+            return False  # what was submitted meanwhile has settled it
         if verdict in ("dependency", "skipped"):
             if was is None:
                 self._needs.ended[task_id] = verdict
@@ -298,6 +301,9 @@ class EagerClient(Client):
         while self.tasks[task_id].status is TaskStatus.QUEUED:
             await self._attempt(handler, task_id, limit)
         await self._stop()
+        for task, prepared in follow_ups(handler, self.tasks[task_id]):
+            self._note(task)
+            await self._submit_part([prepared])
 
     async def _attempt(self, handler: Handler[Any, Any], task_id: str, limit: int) -> None:
         task = self.tasks[task_id]
@@ -372,29 +378,3 @@ def eager(*pools: Pool, runs: bool = True, connection: Any = None) -> Iterator[E
 
 def _needs_servers(name: str) -> InvalidInputError:
     return InvalidInputError("eager_mode", f"{name} needs servers: use the fixture grns_client")
-
-
-def _task(prepared: Prepared) -> Task:
-    said, now = prepared.submission, datetime.now(UTC)
-    return Task(
-        id=prepared.id,
-        workspace=said.workspace,
-        task_type=said.task_type,
-        agent_type=said.agent_type,
-        priority=said.priority,
-        status=TaskStatus.WAITING if said.is_delayed else TaskStatus.QUEUED,
-        attempt=0,
-        max_attempts=said.max_attempts,
-        uncounted_attempts=0,
-        version=1,
-        trace_id=prepared.trace_id,
-        created_at=now,
-        updated_at=now,
-        payload=json.loads(prepared.payload),
-        idempotency_key=said.idempotency_key,
-        causation_id=said.causation_id,
-        **said.label_values(),
-        next_attempt_at=said.run_at
-        or (now + timedelta(seconds=said.delay_seconds) if said.delay_seconds else None),
-        waits_for="tasks" if said.needs else "time" if said.is_delayed else None,
-    )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
 from grns.errors import ConflictError, NotFoundError
-from grns.model.json import Limits
+from grns.model.json import ANY_SIZE, Limits
 from grns.model.submission import Escalation, Failures, Need, Outcome, submission
 from grns.model.task import Task, TaskStatus
 from grns.tasks.submit import NewWorkflow, Prepared, prepare
 from grns.tasks.workflows import WorkflowState, WorkflowStatus
+from grns.worker.handler import Handler
 
 Verdict = Literal["waiting", "queued", "dependency", "skipped"]
 
@@ -180,6 +182,56 @@ def escalation(task: Escalation, state: WorkflowState) -> Prepared:
     reason = "too many tasks of the workflow have failed"
     fields = task.model_dump() | {"payload": {**task.payload, **facts, "reason": reason}}
     return prepare(submission(**fields, trace_id=state.trace_id), Limits())
+
+
+def follow_ups(handler: Handler[Any, Any], ended: Task) -> list[tuple[Any, Prepared]]:
+    """Return the follow-ups of an ended task, with what grns.submit_follow_ups adds to their payloads."""
+    facts: dict[str, Any] = {"task_id": ended.id, "task_type": ended.task_type, "status": str(ended.status)}
+    if ended.status is TaskStatus.SUCCEEDED:
+        due = handler.follow_ups.get("success", ())
+        facts["result"] = ended.result
+    elif ended.status in (TaskStatus.FAILED, TaskStatus.DEAD):
+        due = handler.follow_ups.get("failure", ())
+        error = ended.last_error or {}
+        facts |= {
+            "payload": ended.payload,
+            "error": {name: error.get(name) for name in ("class", "message")},
+        }
+    else:
+        return []
+    found = []
+    for one in due:
+        said = one.of(handler.agent_type)
+        fields = said.model_dump() | {"payload": {**said.payload, **facts}}
+        found.append((one.task, prepare(submission(**fields, trace_id=ended.trace_id), ANY_SIZE)))
+    return found
+
+
+def new_task(prepared: Prepared) -> Task:
+    """Return a task as it is when it has been submitted."""
+    said, now = prepared.submission, datetime.now(UTC)
+    return Task(
+        id=prepared.id,
+        workspace=said.workspace,
+        task_type=said.task_type,
+        agent_type=said.agent_type,
+        priority=said.priority,
+        status=TaskStatus.WAITING if said.is_delayed else TaskStatus.QUEUED,
+        attempt=0,
+        max_attempts=said.max_attempts,
+        uncounted_attempts=0,
+        version=1,
+        trace_id=prepared.trace_id,
+        created_at=now,
+        updated_at=now,
+        payload=json.loads(prepared.payload),
+        idempotency_key=said.idempotency_key,
+        causation_id=said.causation_id,
+        **said.label_values(),
+        next_attempt_at=said.run_at
+        or (now + timedelta(seconds=said.delay_seconds) if said.delay_seconds else None),
+        waits_for="tasks" if said.needs else "time" if said.is_delayed else None,
+    )
 
 
 def _is_met(outcome: Outcome, end: str | None) -> bool:

@@ -16,7 +16,7 @@ from grns.model.outcome import Claim, Unclaimed
 from grns.model.task import random_uuid
 from grns.postgres.batch import Batch
 from grns.postgres.database import Database, Row, run
-from grns.telemetry.task_signals import SecretsClosed
+from grns.telemetry.task_signals import PayloadClosed
 from grns.worker.command import ExecuteCommand
 
 _PAUSE_SECONDS = 0.1
@@ -241,9 +241,9 @@ class Claims:
         return {row["id"]: Unclaimed(row["id"], row["reason"], row["task_type"]) for row in rows}
 
 
-def secrets_closed(claim: Claim, error: SealedError) -> SecretsClosed:
-    """Return the signal that the secrets of a claimed task cannot be opened here."""
-    return SecretsClosed(claim.id, claim.task_type, claim.attempt, claim.trace_id, error.code, str(error))
+def payload_closed(claim: Claim, error: SealedError) -> PayloadClosed:
+    """Return the signal that the payload of a claimed task cannot be opened here."""
+    return PayloadClosed(claim.id, claim.task_type, claim.attempt, claim.trace_id, error.code, str(error))
 
 
 async def dispatch(database: Database, task_id: str, causation_id: UUID | None) -> bool:

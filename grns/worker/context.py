@@ -18,6 +18,7 @@ from grns.errors import (
     InvalidInputError,
     LeaseLostError,
     OutcomeUnknownError,
+    RateLimitedError,
     UnavailableError,
 )
 from grns.model.json import ANY_SIZE, Limits, dumps, jsonable, loads_stored
@@ -34,6 +35,7 @@ from grns.worker.output import AttemptOutput, OutputPublisher
 from grns.worker.person_methods import PersonMethods
 from grns.worker.progress import AttemptProgress, ProgressStore
 from grns.worker.report_methods import ReportMethods
+from grns.worker.results import result_in
 from grns.worker.step_methods import StepMethods
 from grns.worker.steps import AttemptSteps
 from grns.worker.task_logger import TaskLogger
@@ -344,6 +346,9 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
         except OutcomeUnknownError as error:
             self.outage = error
             raise  # it may have committed: the walk finds out
+        except RateLimitedError:  # Postgres is well, and the workspace is full
+            self.finish = None
+            raise
         except UnavailableError as error:
             self.finish, self.outage = None, error
             raise
@@ -377,11 +382,13 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
         if self._progress is not None:
             await self._flush(self._progress)
         self._send_output()
-        text = dumps(transaction.result, self._result_limits)
-        check_clear(text)
         if self._secret_result:
+            check_clear(dumps(transaction.result, self._result_limits))
             hidden = self._database.vault.hide(transaction.result, self._secret_result, self.workspace)
             text = dumps(hidden, ANY_SIZE)
+        else:
+            blobs = Blobs(self._database, self.workspace)
+            text = await result_in(connection, transaction.result, self._result_limits, blobs)
         outcome = Outcome(Verb.SUCCEED, result=text)
         self.finish = Finish(self._claim, outcome, uuid4(), is_unsure=True)
         finished = await finish_in(connection, self.finish)

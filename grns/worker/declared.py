@@ -11,7 +11,7 @@ from typing import Any
 from grns.errors import InvalidInputError
 from grns.limits import service as limits_service
 from grns.limits.model import LimitSpec, limit_spec
-from grns.model.json import Limits, dumps
+from grns.model.json import ANY_SIZE, Limits, dumps
 from grns.postgres.database import Database
 from grns.schedules import service
 from grns.schedules.model import ScheduleSpec, schedule_spec
@@ -118,9 +118,10 @@ async def put_declared_limits(
 async def publish_task_types(
     database: Database, handlers: Iterable[Handler[Any, Any]], *, workspace: str, agent_type: str
 ) -> None:
-    """Publish the task types of a pool that are to be, and say what is secret in others; keep none else."""
+    """Keep the task types of a pool that are published, have secrets or follow-ups, and no others."""
     published = sorted(
-        (one for one in handlers if one.is_published or one.secret_paths), key=lambda one: one.task_type
+        (one for one in handlers if one.is_published or one.secret_paths or one.follow_ups),
+        key=lambda one: one.task_type,
     )
     schemas = [
         dumps(one.call_signature.payload_schema(), _SCHEMA) if one.is_published else "{}" for one in published
@@ -130,4 +131,13 @@ async def publish_task_types(
         [inspect.getdoc(one.function) for one in published], schemas,
         [one.is_published for one in published],
         [",".join(".".join(path) for path in one.secret_paths) for one in published],
+        [dumps(_follow_ups(one), ANY_SIZE) for one in published],
     )  # fmt: skip
+
+
+def _follow_ups(handler: Handler[Any, Any]) -> list[dict[str, Any]]:
+    return [
+        {"outcome": outcome, **one.of(handler.agent_type).model_dump()}
+        for outcome, ones in handler.follow_ups.items()
+        for one in ones
+    ]

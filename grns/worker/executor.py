@@ -28,11 +28,9 @@ from grns.errors import (
     SealedError,
     UnavailableError,
 )
-from grns.model.failure import failed
 from grns.model.json import Limits, dumps
 from grns.model.outcome import Claim, Finished, Outcome, Unclaimed, Verb
 from grns.model.task import command_id, random_uuid
-from grns.model.vault import Vault
 from grns.nats.delivery import Delivery
 from grns.telemetry import current, failpoint
 from grns.telemetry.signal import Emit
@@ -46,18 +44,19 @@ from grns.telemetry.task_signals import (
     NoHandler,
     TaskNotClaimed,
 )
-from grns.worker.claims import Claims, secrets_closed
+from grns.worker.claims import Claims, payload_closed
 from grns.worker.command import ExecuteCommand, read_command
 from grns.worker.context import Context
 from grns.worker.finishes import Finish, Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease, LeaseManager
+from grns.worker.payloads import PASSING, Payloads, cannot_open
 from grns.worker.slots import Slots
 
 # Delays of redelivery for a task that its sender's transaction may not have committed yet.
 UNKNOWN_TASK_DELAYS = (1.0, 2.0, 4.0, 8.0)
 _LONGEST_PAUSE_SECONDS = 1.0
-_CLOSED_SECONDS = 2.0  # for so long a task whose secrets cannot be opened is kept: others find time
+_CLOSED_SECONDS = 2.0  # for so long a task whose payload cannot be opened is kept: others find time
 _MOST_WARNINGS, _MOST_DONE = 100, 10_000
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -185,7 +184,7 @@ class Executor(Claimer):
     leases: LeaseManager
     handlers: HandlerRunner
     slots: Slots
-    vault: Vault
+    payloads: Payloads
     # Commands of tasks that hints named before: their claims have committed.
     _done_commands: OrderedDict[UUID, None] = field(default_factory=OrderedDict, init=False)
 
@@ -305,17 +304,17 @@ class Executor(Claimer):
                 await asyncio.wait([lease.still_running])
 
     async def _open(self, claim: Claim) -> bool:
-        """Open the secrets of a payload; without a key, give the task back for a worker that has it."""
+        """Open a payload; without its key or its blob, give the task back for a worker that has it."""
         try:
             self.handlers.check_key(claim.task_type)
-            claim.payload, claim.scrubber = self.vault.open_text(claim.payload, claim.workspace)
+            await self.payloads.open(claim)
         except SealedError as error:
-            self.emit(secrets_closed(claim, error))
-            if error.code == "no_key":
+            self.emit(payload_closed(claim, error))
+            if error.code in PASSING:
                 await asyncio.sleep(_CLOSED_SECONDS)
                 await self._persist(partial(self._release, claim, error.code, have_begun=False))
-            else:  # nowhere will it open
-                ending = failed(claim.task_type, error.code, str(error), is_final=True, backoff_seconds=0)
+            else:
+                ending = cannot_open(claim, error)
                 await self._persist(partial(self.finishes.finish, Finish(claim, ending, random_uuid())))
             return False
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -18,6 +18,7 @@ from grns.model.retry import Backoff
 from grns.model.secret import Path, read_paths
 from grns.model.submission import MAX_ATTEMPTS_LIMIT
 from grns.model.unique import Unique
+from grns.worker.follow_up import FollowUp, FollowUpOutcome, FollowUps, follow_ups
 from grns.worker.progress import LEAST_STALL_SECONDS
 from grns.worker.signature import Signature
 
@@ -80,6 +81,8 @@ class HandlerSettings:
     is_published: bool = False
     secret: tuple[Path, ...] = ()
     secret_result: tuple[Path, ...] = ()
+    on_success: tuple[FollowUp, ...] = ()
+    on_failure: tuple[FollowUp, ...] = ()
 
     def over(self, outer: HandlerSettings) -> HandlerSettings:
         """Return these settings, completed by those of a pool around."""
@@ -94,6 +97,8 @@ class HandlerSettings:
             self.is_published,
             self.secret,
             self.secret_result,
+            self.on_success,
+            self.on_failure,
         )
 
 
@@ -109,6 +114,8 @@ def checked_settings(
     publish: bool = False,
     secret: Sequence[str] = (),
     secret_result: Sequence[str] = (),
+    on_success: FollowUps = (),
+    on_failure: FollowUps = (),
     **unknown: Any,
 ) -> HandlerSettings:
     """Return settings. Raises InvalidInputError (`bad_handler`) that names the wrong one."""
@@ -136,6 +143,8 @@ def checked_settings(
         publish is True,
         _checked_paths(secret),
         _checked_paths(secret_result),
+        follow_ups("on_success", on_success),
+        follow_ups("on_failure", on_failure),
     )
 
 
@@ -230,6 +239,15 @@ class Handler(Generic[PayloadT, ResultT]):
     def secret_result_paths(self) -> tuple[Path, ...]:
         """The places of the result that are secret: of `secret_result=`, and of its annotation."""
         return tuple(dict.fromkeys((*self._settings.secret_result, *self.call_signature.secret_result_paths)))
+
+    @property
+    def follow_ups(self) -> Mapping[FollowUpOutcome, tuple[FollowUp, ...]]:
+        """The follow-ups of each outcome that has some."""
+        said: dict[FollowUpOutcome, tuple[FollowUp, ...]] = {
+            "success": self._settings.on_success,
+            "failure": self._settings.on_failure,
+        }
+        return {outcome: ones for outcome, ones in said.items() if ones}
 
     @property
     def agent_type(self) -> str:

@@ -29,7 +29,7 @@ from grns.telemetry.task_signals import (
     RetryRequested,
     StepsUnused,
 )
-from grns.worker.claims import secrets_closed
+from grns.worker.claims import payload_closed
 from grns.worker.context import Context
 from grns.worker.handler import Handler
 from grns.worker.hooks import AttemptEnd
@@ -273,7 +273,7 @@ class HandlerRunner:
             )
             return Outcome(Verb.SUSPEND, suspension=error.suspension)
         if isinstance(error, NoKeyHereError):  # a worker with the key gets it
-            self._emit(secrets_closed(claim, error))
+            self._emit(payload_closed(claim, error))
             growing = _CLOSED_SECONDS * 2.0 ** min(claim.uncounted_attempts, 10)
             return Outcome(Verb.SNOOZE, backoff_seconds=min(growing, _LONGEST_CLOSED_SECONDS))
         if (seconds := put_off_seconds(error)) is not None:

@@ -186,6 +186,9 @@ class Pool:
                 stored encrypted, shown as `•••`, and only the handler gets them. `SecretStr` in a model is
                 always secret. Needs GRNS_KEYS_FILE.
             secret_result: the same of the result: `await handle.result()` returns the values.
+            on_success: what grns submits when a task has succeeded: a task type of this pool, a handler, a
+                `grns.FollowUp`, or a list of up to 10 of them.
+            on_failure: the same for a task that is failed or dead.
 
         Returns:
             The handler, which can be called as the function.

@@ -13,6 +13,7 @@ from grns.model import subjects
 from grns.model.retry import Backoff
 from grns.model.unique import Unique
 from grns.worker.context import Context
+from grns.worker.follow_up import FollowUps
 from grns.worker.handler import Errors, Handler
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Registration:
         publish: bool = False,
         secret: Sequence[str] = (),
         secret_result: Sequence[str] = (),
+        on_success: FollowUps = (),
+        on_failure: FollowUps = (),
     ) -> Registration: ...
 
     def __call__(self, function: Any = None, /, **options: Any) -> Any:

@@ -14,6 +14,7 @@ from grns.errors import (
     InvalidInputError,
     NotFoundError,
     OutcomeUnknownError,
+    RateLimitedError,
     TaskEndedError,
     UnavailableError,
 )
@@ -254,8 +255,8 @@ class StepMethods(WaitMethods):
                     connection, "name_attempt", self._claim.trace_id, str(self._claim.causation_id or "")
                 )
                 yield connection
-        except OutcomeUnknownError:
-            raise  # it may have committed: the steps are read again
+        except (OutcomeUnknownError, RateLimitedError):
+            raise  # it may have committed: the steps are read again; or the workspace is full
         except UnavailableError as error:
             self.outage = error
             raise

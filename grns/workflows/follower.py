@@ -24,6 +24,8 @@ _ENDS = [kind for kind, status in STATUS_AFTER.items() if status in TERMINAL]
 _MOST_NEEDS = 2000
 # Between two readings without a nudge: while tasks wait for others, and while none does.
 _BUSY_SECONDS, _IDLE_SECONDS = 0.05, 1.0
+# The same while types have follow-ups, and rows at most, because each may be a task with a result.
+_FOLLOW_UP_SECONDS, _FOLLOW_UP_ROWS = 0.1, 200
 _ASK_SECONDS = 1.0  # from one request to workers to tell of ends to the next
 # The sweep: how often, and for how long something must have been left undone.
 _SWEEP_SECONDS, _SWEPT_ROWS = 60.0, 1000
@@ -44,7 +46,7 @@ class MissedWaits:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TaskFollower(LogConsumer):
-    """Queues and ends tasks as what they need ends, in the statement that moves the cursor."""
+    """Queues and ends tasks as what they need ends, and submits follow-ups, as it moves the cursor."""
 
     transport: JetStream
     name: str = "follower"
@@ -56,6 +58,7 @@ class TaskFollower(LogConsumer):
     _sweep_at: float = field(default=0.0, init=False)
     _asked_at: float = field(default=-_ASK_SECONDS, init=False)
     _postponed: int = field(default=0, init=False)
+    _has_follow_ups: bool = field(default=False, init=False)
 
     async def begin(self) -> None:
         """Subscribe to nudges of ends, and of tasks that need others."""
@@ -92,6 +95,11 @@ class TaskFollower(LogConsumer):
         if self._missed.count:
             self.emit(WaitsRepaired(self._missed.count, [*self._missed.ended, *self._missed.decided][:20]))
 
+    async def step(self, rows: int) -> bool:
+        """Act on what is new; on fewer rows at once where types have follow-ups."""
+        most = min(rows, _FOLLOW_UP_ROWS) if self._has_follow_ups else rows
+        return await LogConsumer.step(self, most)
+
     async def read_cursor(self) -> LogCursor:
         """Read how far the log is followed."""
         (row,) = await self.database.run("read_follow_cursor")
@@ -118,7 +126,9 @@ class TaskFollower(LogConsumer):
         self._postponed = rows[0]["postponed"]
         if not rows[0]["has_more"]:
             self._missed = MissedWaits()
-        self.tick_seconds = _BUSY_SECONDS if rows[0]["is_needed"] else _IDLE_SECONDS
+        self._has_follow_ups = rows[0]["has_follow_ups"]
+        others = _FOLLOW_UP_SECONDS if self._has_follow_ups else _IDLE_SECONDS
+        self.tick_seconds = _BUSY_SECONDS if rows[0]["is_needed"] else others
         return Applied(rows[0]["xid"], has_moved=not rows[0]["has_more"])
 
     def note_leading(self, low: int) -> None:

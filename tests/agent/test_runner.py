@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 import grns
+from grns.client.client import Client
 from grns.postgres.database import Database
 from tests.agent.test_client import url as url
 from tests.support.api import Door
@@ -113,6 +114,18 @@ async def until(database: Database, task_id: str, *statuses: str) -> dict[str, A
 
     await eventually(is_there)
     return await row_of(database, task_id)
+
+
+@pool.task
+async def measure(document: dict[str, Any], ctx: grns.Context) -> dict[str, Any]:
+    return {name: len(text) for name, text in document.items()} | {"seen": len(ctx.payload["b"])}
+
+
+async def test_a_long_payload_comes_whole(url: str, door: Door, client: Client) -> None:
+    handle = await client.submit("measure", {"a": "x" * 200_000, "b": "y" * 200_000, "c": ""}, pool="worker")
+    async with running(url, door, pool):
+        result = await handle.result(timeout=LIMIT_SECONDS)
+    assert result == {"a": 200_000, "b": 200_000, "c": 0, "seen": 200_000}
 
 
 async def test_a_pool_is_run_as_by_a_worker(url: str, door: Door, shared: Database) -> None:

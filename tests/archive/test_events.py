@@ -46,7 +46,7 @@ async def old_log(database: Database) -> tuple[list[str], list[str]]:
     )
     await fetch(database, "select setval('grns.events_seq', $1)", _ROWS + 5)
     await submit_many(database, 1)
-    for cursor in ("relay_cursor", "count_cursor", "text_cursor"):
+    for cursor in ("relay_cursor", "count_cursor", "text_cursor", "follow_cursor"):
         await fetch(database, f"update grns.{cursor} set low = $1", _ROWS)
     rows = await fetch(database, f"select row_to_json(e)::text as document from grns.{_FIRST} e order by seq")
     return ids, [row["document"] for row in rows]

@@ -198,7 +198,8 @@ def _show(console: Console, faults: Counter[str], report: Report, inspection: Co
         f"{report.needy:,} tasks and workflows that need others, {report.ticks:,} times of schedules,"
         f" {report.limited:,} tasks under limits, {report.stepwise:,} with steps,"
         f" {report.mail:,} messages, {report.routed:,} tasks for certain agents,"
-        f" {report.files:,} results with a file, {report.sealed:,} payloads with a password"
+        f" {report.followed:,} follow-ups, {report.files:,} results with a file,"
+        f" {report.sealed:,} payloads with a password"
     )
     operations = ", ".join(f"{count:,} {state}" for state, count in report.operations.items()) or "none"
     console.print(f"bulk operations: {operations}; messages sent to a webhook: {report.deliveries:,}")
@@ -250,6 +251,7 @@ def _write(
         "messages_between_agents": report.mail,
         "tasks_for_certain_agents": report.routed,
         "results_with_a_file": report.files,
+        "follow_ups": report.followed,
         "payloads_with_a_password": report.sealed,
         "operations": dict(report.operations),
         "messages_sent_to_a_webhook": report.deliveries,

@@ -377,6 +377,16 @@ MUTANTS = (
         "tests/workflows/test_control.py::test_redriven_workflow_runs_in_the_order_of_its_needs",
     ),
     Mutant(
+        "an end that is followed again when it is read again", "tests", ("none is there twice",),
+        (Edit(f"{_SCHEMA}/22_task_types.sql", "'follow-up:' || n.message_id || ':' || f.nth as key", "null::text as key"),),
+        "tests/workflows/test_follow_ups.py::test_rows_that_are_read_again_submit_nothing",
+    ),
+    Mutant(
+        "a follow-up that Postgres refuses, and that stops the follower", "tests", ("BlobMissing", "blob", "InvalidInputError"),
+        (Edit(f"{_SCHEMA}/22_task_types.sql", "            for one in place .. upto loop\n", "            raise;\n            for one in place .. upto loop\n"),),
+        "tests/workflows/test_follow_ups.py::test_what_postgres_refuses_holds_up_nothing",
+    ),
+    Mutant(
         "the next time counted from now", "tests", ("not enough values to unpack",),
         (Edit("grns/schedules/decisions.py", "one.rhythm, one.next_at, self.now, catch_up", "one.rhythm, self.now, self.now, catch_up"),),
         "tests/schedules/test_scheduler.py::test_what_was_missed_is_one_row",

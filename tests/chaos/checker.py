@@ -18,6 +18,8 @@ from tests.chaos import journal
 from tests.chaos.agents import Routed
 from tests.chaos.content import Content
 from tests.chaos.declared import undeclared
+from tests.chaos.follow_ups import KEY as FOLLOW_UP_KEY
+from tests.chaos.follow_ups import Followed
 from tests.chaos.graphs import BY_NEEDS, Graphs
 from tests.chaos.handed_in import HandedIn, read_handed_in
 from tests.chaos.harm import OVER_HTTP, Harms
@@ -41,6 +43,7 @@ VIOLATIONS = {
     "schedule": "a time that was due and not decided once, or whose task is not there once",
     "step": "a recorded step that ran again, or is missing, or a fan-out whose tasks are not there once",
     "content": "a file that a result refers to and that is lost or another attempt's, or a password in clear",
+    "follow-up": "an end that is not followed once, by a task that tells of it",
     "mail": "lost, acknowledged unseen, or sent by an attempt that had lost its task",
     "agent": "run by an agent that it was not for, or beside more than its agent may have",
     "limit": "more of a key at once, or in a time, than its limits allow, or queued without its admitter",
@@ -155,6 +158,7 @@ class Report:
     stepwise: int = 0
     mail: int = 0
     files: int = 0
+    followed: int = 0
     sealed: int = 0
     routed: int = 0
     operations: Counter[str] = field(default_factory=Counter)
@@ -213,6 +217,7 @@ class Checker:
         self.stepwise = Stepwise()
         self.mailed = Mailed()
         self.content = Content()
+        self.followed = Followed()
         self.routed = Routed()
 
     async def check(self, url: str) -> Report:
@@ -249,6 +254,7 @@ class Checker:
             "step": self.stepwise.judge(self._directory, self._tasks),
             "mail": self.mailed.judge(self._directory, self._log),
             "content": self.content.judge(),
+            "follow-up": self.followed.judge(),
             "agent": self.routed.judge(self._directory, self._tasks, self._log),
         }
         for what, details in judged.items():
@@ -280,6 +286,7 @@ class Checker:
         await self.stepwise.read(connection)
         await self.mailed.read(connection)
         await self.content.read(connection)
+        await self.followed.read(connection)
         for detail in await undeclared(connection):
             self.report.found("undeclared", detail)
         counts = await connection.fetch(_COUNTS)
@@ -295,6 +302,7 @@ class Checker:
         self.report.ticks = self.schedules.decided
         self.report.mail = len(self.mailed.rows)
         self.report.files = len(self.content.files)
+        self.report.followed = len(self.followed.rows)
         self.report.sealed = self.content.sealed
         self.report.routed = sum(bool(row["route"]) for row in self._tasks.values())
         self.report.limited = len(self.limited.keys)
@@ -326,7 +334,7 @@ class Checker:
                 found("lost", f"{task_id} ({key})")
         for key, task_id in by_key.items():
             row = self._tasks[task_id]
-            if (key or "").startswith(KEY) or row.get("parent") is not None:
+            if (key or "").startswith((KEY, FOLLOW_UP_KEY)) or row.get("parent") is not None:
                 continue
             if not said.open_tries[key]:
                 found("invented", f"{task_id} ({key} was refused)")

@@ -14,6 +14,7 @@ from uuid import uuid4
 import grns
 from grns.errors import GrnsError
 from tests.chaos.content import FILES, password_of, returned_file
+from tests.chaos.follow_ups import FOLLOW_UP
 from tests.chaos.journal import Journal
 from tests.chaos.post import CREW, SENDS
 from tests.chaos.steps import CLAIMED, SIGNAL, STEPS
@@ -102,7 +103,7 @@ async def hold(task: grns.Context, payload: dict[str, float]) -> None:
     _note("end", task)
 
 
-@pool.task("ledger", max_attempts=8)
+@pool.task("ledger", max_attempts=8, on_success=FOLLOW_UP)
 async def ledger(task: grns.Context, payload: dict[str, Any]) -> None:
     """Book something in the transaction that ends the task: exactly once, whatever happens."""
     _note("begin", task)
@@ -154,7 +155,7 @@ async def _step(task: grns.Context, name: str, seconds: float) -> str:
     return name
 
 
-@pool.task("doomed", max_attempts=2)
+@pool.task("doomed", max_attempts=2, on_failure=FOLLOW_UP)
 async def doomed(task: grns.Context, payload: dict[str, Any]) -> None:
     """Fail for good, or until dead."""
     _note("begin", task)
@@ -162,3 +163,11 @@ async def doomed(task: grns.Context, payload: dict[str, Any]) -> None:
     if payload["number"] % 2:
         raise grns.Fail("it cannot be done", error_class="impossible")
     raise grns.Retry("once more", after=0.1)
+
+
+@pool.task(FOLLOW_UP, max_attempts=8)
+async def followed(task: grns.Context, payload: dict[str, Any]) -> dict[str, Any]:
+    """Take note of an end."""
+    _note("begin", task)
+    _note("end", task)
+    return {"attempt": task.attempt}

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import grns
 from tests.site.page import written
 from tests.site.test_programs import program
-from tests.support.harness import Fleet
+from tests.support.harness import Fleet, eventually
 from workers.minilm import SIZE, MiniLm, installed
 
 
@@ -39,6 +40,16 @@ async def test_the_page(fleet: Fleet, tmp_path: Path) -> None:
     fleet.start("server")
     fleet.start("worker", "start", "workers.embed:pool")
     assert await program(remember) == "3 notes are kept\nrefunds\n"
+    fleet.start("worker", "start", "pages:pool", PYTHONPATH=str(tmp_path))
+    async with grns.connect() as client:
+        read = await client.submit("read_page", {"title": "Our bakery"}, pool="pages")
+        await read.result(timeout=20)
+
+        async def found() -> bool:
+            asked = await client.submit("search_texts", {"text": "bakery", "kind": "page"}, pool="embed")
+            return [one["id"] for one in await asked.result(timeout=20)] == [read.id]
+
+        await eventually(found)
 
 
 def likeness(first: list[float], second: list[float]) -> float:

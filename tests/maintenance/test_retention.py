@@ -55,6 +55,7 @@ async def read_up_to(database: Database, low: int, counted: int | None = None) -
     await fetch(database, "update grns.relay_cursor set low = $1", low)
     await fetch(database, "update grns.count_cursor set low = $1", low if counted is None else counted)
     await fetch(database, "update grns.text_cursor set low = $1", low)
+    await fetch(database, "update grns.follow_cursor set low = $1", low)
 
 
 async def use_up(database: Database, number: int) -> None:

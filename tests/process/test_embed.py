@@ -83,8 +83,13 @@ async def ended(client: grns.Client, task: str, payload: dict[str, Any], **optio
 
 
 @pytest.mark.usefixtures("in_environment")
-async def test_texts_are_kept_and_found(fleet: Fleet, database: Database, broker: LocalNats) -> None:
+@pytest.mark.parametrize("has_vector", [False, True])
+async def test_texts_are_kept_and_found(
+    fleet: Fleet, database: Database, broker: LocalNats, has_vector: bool
+) -> None:
     words = Words()
+    if has_vector:
+        await fetch(database, "create extension vector")
     async with listening(words) as url, grns.connect() as client:
         fleet.start("server")
         fleet.start(
@@ -96,7 +101,13 @@ async def test_texts_are_kept_and_found(fleet: Fleet, database: Database, broker
         assert await ended(client, "embed_texts", {"items": items}) == 3
         (row,) = await fetch(database, "select count(*) as n, min(model) as model from grns_embeddings")
         assert (row["n"], row["model"]) == (3, "words")
-        (row,) = await fetch(database, "select embedding from grns_embeddings where id = 'bread'")
+        (row,) = await fetch(
+            database, "select pg_typeof(embedding)::text as type from grns_embeddings limit 1"
+        )
+        assert row["type"] == ("vector" if has_vector else "real[]")
+        (row,) = await fetch(
+            database, "select embedding::real[] as embedding from grns_embeddings where id = 'bread'"
+        )
         assert math.isclose(math.hypot(*row["embedding"]), 1.0, rel_tol=1e-5)
 
         found = await ended(client, "search_texts", {"text": "is the shop open", "limit": 2})

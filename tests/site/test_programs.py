@@ -23,6 +23,7 @@ from grns.model.question import QuestionSummary
 from grns.postgres.database import Database
 from tests.site.page import blocks, commands, written
 from tests.support.harness import Fleet, all_in, eventually, submit
+from tests.support.store import fetch
 
 LIMIT_SECONDS = 20
 
@@ -72,10 +73,21 @@ async def test_pools_with_resources_and_of_several_modules(bakery: Path, fleet: 
         assert await sent.result(timeout=LIMIT_SECONDS) == "sent to ann"
 
 
+async def followed_by(client: grns.Client, database: Database, url: str) -> Any:
+    """Fetch a page, and return what its follow-up says."""
+    fetched = await client.submit("fetch_page", {"url": url}, pool="press")
+
+    async def found() -> Any:
+        return await fetch(database, "select id from grns.tasks where payload ->> 'task_id' = $1", fetched.id)
+
+    ((task_id,),) = await eventually(found)
+    return await client.handle(task_id).result(timeout=LIMIT_SECONDS)
+
+
 async def test_workflows(fleet: Fleet, database: Database, broker: LocalNats, tmp_path: Path) -> None:
     written("workflows.md", tmp_path)
     fleet.start("server")
-    for pool in ("words:pool", "batch:pool"):
+    for pool in ("words:pool", "batch:pool", "press:pool"):
         fleet.start("worker", "start", pool, PYTHONPATH=str(tmp_path))
     sys.path.insert(0, str(tmp_path))
     try:
@@ -89,6 +101,9 @@ async def test_workflows(fleet: Fleet, database: Database, broker: LocalNats, tm
         for rows, status in ((("a", "b"), "succeeded"), (("a", ""), "failed")):
             (tmp_path / "rows.csv").write_text("sku,name\n" + "".join(f"{sku},x\n" for sku in rows))
             assert await batch.read_file(client, str(tmp_path / "rows.csv")) == status
+        assert await followed_by(client, database, "https://example.org") == "indexed Example"
+        failed = await followed_by(client, database, "ftp://example.org")
+        assert failed == "news: ftp://example.org: no safe address"
         measured = await client.submit(module.measure, {"word": "few"})
         published, called, cleaned = await after.follow_up(client, measured.id)
         await measured.wait(timeout=LIMIT_SECONDS)

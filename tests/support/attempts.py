@@ -21,6 +21,7 @@ from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
 from grns.worker.output import OutputPublisher
+from grns.worker.payloads import Payloads
 from grns.worker.pool import Pool
 from grns.worker.progress import ProgressStore
 from grns.worker.results import ResultStore
@@ -62,7 +63,7 @@ class Attempts:
                     most=database.blob_rules.document,
                 ),
             ),
-            vault=database.vault,
+            payloads=Payloads(database.vault, Blobs(database, "default")),
             slots=Slots(4),
             dead_letters=DeadLetterQueue(database, emit=emit),
             envelope_limits=load().envelope_limits,

@@ -224,3 +224,46 @@ async def test_held_tasks_are_not_run_after_too_many_failures() -> None:
         await client.run_waiting()
         found = await statuses(run)
         assert (found["broken 0"], found["broken 1"], found["part 0"]) == ("failed", "cancelled", "cancelled")
+
+
+@pool.task
+async def publish(done: dict[str, Any]) -> str:
+    return f"{done['result']} of {done['task_id']}"
+
+
+@pool.task(on_success=publish, on_failure=grns.FollowUp("call_a_human", {"team": "press"}), max_attempts=1)
+async def write(page: dict[str, str]) -> str:
+    if page["title"] == "bad":
+        raise ValueError("no such page")
+    return page["title"]
+
+
+async def test_follow_ups_run_in_place() -> None:
+    with testing.eager(pool) as client:
+        good = await client.submit(write, {"title": "News"})
+        bad = await client.submit(write, {"title": "bad"})
+        assert client.assert_submitted("publish").result == f"News of {good.id}"
+        called = client.assert_submitted("call_a_human")
+        assert (called.status, called.trace_id) == ("succeeded", client.tasks[bad.id].trace_id)
+        assert called.payload == {
+            "team": "press", "task_id": bad.id, "task_type": "write", "status": "dead",
+            "payload": {"title": "bad"}, "error": {"class": "ValueError", "message": "no such page"},
+        }  # fmt: skip
+        assert len(client.tasks) == 4
+
+
+async def test_follow_ups_beside_needs_run_each_task_once() -> None:
+    with testing.eager() as client:
+        flow = client.workflow("pages")
+        first = flow.task(measure, {"word": "few"})
+        for place in range(3):
+            flow.task(write, {"title": f"page {place}"}, needs=[first])
+        await flow.submit()
+        assert {task.attempt for task in client.tasks.values()} == {1}
+        assert sorted(task.task_type for task in client.tasks.values()) == [
+            "measure", "publish", "publish", "publish", "write", "write", "write",
+        ]  # fmt: skip
+    with testing.eager(runs=False) as client:
+        await client.submit(write, {"title": "News"})
+        await client.run_waiting()
+        assert client.assert_submitted(publish).status == "queued"

@@ -24,14 +24,16 @@ from grns.nats.delivery import Delivery
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.tasks import pauses as pause
+from grns.tasks.blobs import Blobs
 from grns.telemetry.signal import Signal
-from grns.telemetry.task_signals import NoHandler, SecretsClosed, TaskNotClaimed
+from grns.telemetry.task_signals import NoHandler, PayloadClosed, TaskNotClaimed
 from grns.worker.claims import Claimant, Claims
 from grns.worker.context import Context
 from grns.worker.executor import UNKNOWN_TASK_DELAYS, Executor
 from grns.worker.finishes import Finishes
 from grns.worker.handler_runner import HandlerRunner
 from grns.worker.leases import Lease, LeaseManager, SharedLeaseTable
+from grns.worker.payloads import Payloads
 from grns.worker.pool import Pool
 from grns.worker.router import CommandRouter
 from grns.worker.slots import Slots
@@ -94,7 +96,7 @@ class Stage:
             handlers=HandlerRunner(
                 pool, make_context=self._context, threads=1, result_limits=settings.result_limits, emit=emit
             ),
-            vault=database.vault,
+            payloads=Payloads(database.vault, Blobs(database, "default")),
             slots=self.slots,
             dead_letters=DeadLetterQueue(database, emit=emit),
             envelope_limits=settings.envelope_limits,
@@ -276,7 +278,7 @@ async def test_a_secret_that_cannot_be_opened_never_begins(
     assert (row["status"], row["attempt"], row["uncounted_attempts"]) == (
         ("queued", 1, 1) if is_ours else ("failed", 1, 0)
     )
-    told = [one for one in stage.emitted if isinstance(one, SecretsClosed)]
+    told = [one for one in stage.emitted if isinstance(one, PayloadClosed)]
     assert [one.code for one in told] == ["no_key" if is_ours else "not_ours"]
 
 

@@ -77,8 +77,8 @@ def _overdue(log: Log, kept_seconds: float) -> Iterator[Finding]:
         yield warning(
             "retention",
             f"{len(held)} partitions of the event log are older than the retention (up to {age}), and"
-            " not all of their rows are published and counted",
-            "check that relay and stats aggregator run: grns daemon relay, grns daemon stats",
+            " not all of their rows are published, counted and followed",
+            "check that these run: grns daemon relay, grns daemon stats, grns daemon scheduler",
         )
     elif old:
         yield warning(

@@ -60,6 +60,20 @@ steps as (
     where e.task_id = k.task_id and e.name = k.name
     returning e.name
 ),
+kept_mail as (
+    select m.seq, w.becomes
+    from wanted w
+    join grns.mail m on m.seq = case when w.place like 'm%' then substr(w.place, 2)::bigint end
+    where m.payload::text = w.was
+    order by m.seq
+    for no key update of m skip locked
+),
+mail as (
+    update grns.mail m set payload = k.becomes::json
+    from kept_mail k
+    where m.seq = k.seq
+    returning m.seq
+),
 kept_webhooks as (
     select s.id, w.becomes
     from wanted w
@@ -74,4 +88,5 @@ webhooks as (
     returning s.id
 )
 select (select count(*) from tasks) + (select count(*) from schedules) + (select count(*) from operations)
-    + (select count(*) from webhooks) + (select count(*) from checkpoints) + (select count(*) from steps) as changed
+    + (select count(*) from webhooks) + (select count(*) from checkpoints) + (select count(*) from steps)
+    + (select count(*) from mail) as changed

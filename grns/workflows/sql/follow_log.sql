@@ -1,5 +1,5 @@
--- Acts on what rows of the log tell of tasks that others need, and moves the cursor: all of it, or nothing where another
--- follower leads by now. It reads current rows, and never trusts what an event says: whatever is read again, or late,
+-- Acts on what rows of the log tell of tasks that others need, or that have follow-ups, and moves the cursor: all of it, or
+-- nothing where another follower leads by now. It reads current rows, and never trusts what an event says: whatever is read again, or late,
 -- does no harm. A need is ended, or open again, as its task is now; the tasks that need it are queued, ended, or wait
 -- again, as their counts are then, and as their workflow is paused or to be cancelled. A row that another session has locked is
 -- noted, and tried with the next reading.
@@ -213,6 +213,12 @@ escalated as (
             '{}', array[(k.escalation ->> 'max_attempts')::integer], '{}', array[k.trace_id], '{}', 'grns')
     ) as s
 ),
+followed_up as (
+    select f.*
+    from held h
+    cross join lateral grns.submit_follow_ups(case when h.name is not null then $4 end, $5, $6) as f  -- never for one that leads no more
+    where (select count(*) from ends) < $11
+),
 stopping as (
     insert into grns.operations (workspace, action, filter, canary, reason, created_by, matched, is_exact)
     select k.workspace, 'cancel', 'status:queued,retry_wait,running,waiting workflow:' || k.id, false,
@@ -331,6 +337,7 @@ select pg_current_xact_id()::text::bigint as xid, (select count(*) from ends) >=
     (select count(*) from left_over) as postponed,
     exists (select from grns.tasks t where t.waits_for = 'tasks')
         or exists (select from grns.workflows k where k.ended_at is null) as is_needed,
+    exists (select from grns.task_types k where k.follow_ups <> '[]') as has_follow_ups,
     q.id, q.workspace, q.agent_type,
     -- a handler that waits for tasks counts anew what its task needs: its row may have been replaced
     (
@@ -342,4 +349,6 @@ left join (
     select m.id, m.workspace, m.agent_type from moved m where m.status = 'queued'
     union all
     select e.id, e.workspace, e.agent_type from escalated e
+    union all
+    select f.id, f.workspace, f.agent_type from followed_up f
 ) as q on true

@@ -31,12 +31,14 @@ create table grns.waits (
     is_skipped boolean not null default false     -- whether that was because nothing was to be done
 ) with (fillfactor = 50);
 
--- Whether the follower can submit a task: grns.submit_tasks refuses any other, which would stop it.
-create function grns.is_escalation(task jsonb) returns boolean language sql immutable as $$
+-- Whether the follower can submit a task, as an escalation or a follow-up: grns.submit_tasks refuses any other, which would stop it. Nothing
+-- keeps a blob that its payload refers to, and nothing rotates a secret in it.
+create function grns.is_automatic_task(task jsonb) returns boolean language sql immutable as $$
     select (task ->> 'task_type' ~ '^[A-Za-z0-9_-]{1,64}$' and task ->> 'agent_type' ~ '^[A-Za-z0-9_-]{1,64}$'
         and task ->> 'agent_type' <> 'instance' and task ->> 'priority' ~ '^[0-3]$'
         and coalesce(task ->> 'max_attempts', '1') ~ '^([1-9][0-9]{0,2}|1000)$'
-        and jsonb_typeof(task -> 'payload') = 'object') is true
+        and jsonb_typeof(task -> 'payload') = 'object'
+        and not task -> 'payload' @? '$.**."$blob"' and not task -> 'payload' @? '$.**."$secret"') is true
 $$;
 
 -- Tasks that were submitted together. A workflow needs each of its tasks to succeed: its rows in grns.needs and grns.waits
@@ -70,7 +72,7 @@ create table grns.workflows (
         and fail_action in ('pause', 'cancel', 'notify')
         and fail_count > 0 and fail_share > 0 and fail_share <= 1 and fail_least > 0),
     constraint workflows_escalation check (
-        escalation is null or (grns.is_escalation(escalation) and trace_id ~ '^[!-~]{1,128}$')),
+        escalation is null or (grns.is_automatic_task(escalation) and trace_id ~ '^[!-~]{1,128}$')),
     constraint workflows_status check (
         case status when 'running' then ended_at is null
             else status in ('succeeded', 'failed', 'cancelled') and num_nulls(sealed_at, ended_at) = 0 and paused_at is null end)
@@ -328,7 +330,7 @@ begin
                         and bool_and(a.task in ('"cancel"', '"pause"', '"notify"') or jsonb_typeof(a.task) = 'object')
                     from jsonb_array_elements(actions) as a (task)))
             then 'fail_after has a count, or a share of 1 at most, and `then` is cancel, pause or notify, a task, or one of both'
-        when escalation is not null and not grns.is_escalation(escalation)
+        when escalation is not null and not grns.is_automatic_task(escalation)
             then 'fail_after: the task of `then` has a task_type, an agent_type, a priority of 0 to 3, max_attempts of 1 to 1000'
         when workflow is null and true = any(last) then 'only the tasks of a workflow can be its last ones'
         when false <> all(last) and not is_open then 'a workflow has tasks besides its last ones'
