@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Path
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from grns.api.access import Operator, Reader
 from grns.api.answer import Answer
+from grns.api.context import ApiContext
 from grns.api.page import Cursor, Limit, PageOf, answer, name_in
 from grns.api.request import Body, Moment, Reason, strict_body
 from grns.api.route import router
 from grns.errors import ConflictError, InvalidInputError
+from grns.model.json import Limits
 from grns.model.submission import Token
 from grns.tasks import pools as store
+from grns.tasks.follow_ups import FollowUpState, WantedFollowUp
 from grns.tasks.pauses import Pause
 from grns.tasks.pools import PoolState
 from grns.tasks.quotas import PoolQuota, put_quota
@@ -44,10 +47,26 @@ class QuotaRequest(Body):
     max_queued: Annotated[int, Field(ge=1, le=100_000, strict=True)] | None
 
 
+class FollowUpsRequest(Body):
+    """The follow-ups of a pool, instead of those that it has."""
+
+    follow_ups: Annotated[list[WantedFollowUp], Field(max_length=1000)]
+
+
+class FollowUpsResponse(BaseModel):
+    """The follow-ups of a pool, by the type that they follow."""
+
+    follow_ups: list[FollowUpState]
+
+
 class ResumeRequest(Body):
     """The pool or task type to resume."""
 
     task_type: Token | None = None
+
+
+def _follow_up_bodies(_context: ApiContext) -> Limits:
+    return Limits(document_bytes=1024 * 1024, nodes=100_000)
 
 
 @routes.get("/pools", response_model=PageOf[PoolState])
@@ -59,6 +78,29 @@ async def list_pools(request_context: Reader, limit: Limit = 50, cursor: Cursor 
                 database, workspace=request_context.workspace, limit=limit, after=name_in(cursor)
             )
         )
+
+
+@routes.get("/pools/{agent_type}/follow-ups", response_model=FollowUpsResponse)
+async def list_pool_follow_ups(request_context: Reader, agent_type: AgentType) -> Response:
+    """List what grns submits when tasks of a pool have ended."""
+    async with request_context.reading() as database:
+        found = await request_context.client(database).follow_ups.list(agent_type)
+    return Answer({"follow_ups": found})
+
+
+@routes.put("/pools/{agent_type}/follow-ups", response_model=FollowUpsResponse)
+async def put_pool_follow_ups(
+    request_context: Operator,
+    body: Annotated[FollowUpsRequest, strict_body(FollowUpsRequest, _follow_up_bodies, code="bad_follow_up")],
+    agent_type: AgentType,
+) -> Response:
+    """Declare what grns submits when tasks of a pool have ended, instead of what is declared now.
+
+    For pools whose workers use HTTP: those of Python declare what stands beside their handlers.
+    """
+    async with request_context.writing() as database:
+        found = await request_context.client(database).follow_ups.put(agent_type, body.follow_ups)
+    return Answer({"follow_ups": found})
 
 
 @routes.put("/pools/{agent_type}/quota", response_model=PoolQuota | None)

@@ -92,7 +92,7 @@ class _WorkerFactory:
             leases=self.leases,
             handlers=self.handlers,
             slots=self.slots,
-            payloads=Payloads(database.vault, self.client.blobs),
+            payloads=Payloads(database, settings.workspace),
             dead_letters=DeadLetterQueue(database, emit=self.emit),
             envelope_limits=settings.envelope_limits,
             emit=self.emit,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -15,7 +16,7 @@ from grns.cli.group import Command, Group
 from grns.cli.limit import limit
 from grns.cli.output import Cell, Column, Output, age, output_option, text
 from grns.cli.session import CliSession, paged, with_session
-from grns.errors import NotFoundError
+from grns.errors import InvalidInputError, NotFoundError
 from grns.model.text import lasted
 from grns.postgres.paging import Page
 from grns.tasks import pools, quotas
@@ -31,6 +32,15 @@ _QUOTAS = (
     Column("MAX QUEUED", "max_queued"),
     Column("FULL SINCE", "full_since", is_age=True),
     Column("CHANGED BY", "updated_by", may_shrink=True),
+)
+_FOLLOW_UPS = (
+    Column("AFTER", "follows"),
+    Column("OUTCOME", "outcome"),
+    Column("SUBMITS", "task_type"),
+    Column("POOL", "agent_type"),
+    Column("PRIORITY", "priority"),
+    Column("MAX ATTEMPTS", "max_attempts", spare=1),
+    Column("PAYLOAD", lambda one: json.dumps(one.payload, ensure_ascii=False), may_shrink=True, spare=2),
 )
 _AGENT_TYPE = click.argument("agent_type", metavar="POOL", type=option.Token("agent_type"))
 
@@ -144,6 +154,26 @@ async def resume(session: CliSession, out: Output, agent_type: str, task_type: s
         failure.note(f"{_named(other.agent_type, other.task_type)} is still paused")
     if ended is None:
         raise click.exceptions.Exit(failure.CONFLICT)
+
+
+@pool.command(
+    "follow-ups",
+    examples=["grns pool follow-ups press", "grns pool follow-ups coder --put @follow-ups.json"],
+)
+@_AGENT_TYPE
+@click.option("--put", "wanted", metavar="JSON", help="Declare these instead: a JSON list, @FILE, or -.")
+@output_option
+@with_session("write")
+async def follow_ups(session: CliSession, out: Output, agent_type: str, wanted: str | None) -> None:
+    """Show what grns submits when tasks of a pool have ended, or declare it."""
+    if wanted is None:
+        found = await session.client.follow_ups.list(agent_type)
+    else:
+        said = option.read_json(wanted)
+        if not isinstance(said, list):
+            raise InvalidInputError("bad_follow_up", "--put is a JSON list of objects")
+        found = await session.client.follow_ups.put(agent_type, said)
+    out.rows(found, _FOLLOW_UPS, nothing="no follow-ups", now=await session.now())
 
 
 @pool.command(

@@ -10,6 +10,7 @@ from grns.postgres.database import Database, Session
 from grns.tasks.agents import Agents
 from grns.tasks.blobs import Blobs
 from grns.tasks.budgets import Budgets
+from grns.tasks.follow_ups import FollowUps
 from grns.tasks.mail import Mailbox
 from grns.tasks.questions import Questions
 from grns.tasks.usage import UsageRecords
@@ -58,6 +59,11 @@ class ServiceMethods:
     def budgets(self) -> Budgets:
         """What tasks may use in a day or a month: set, list and delete budgets, and allow more."""
         return Budgets(self._database, self._workspace, self._actor)
+
+    @property
+    def follow_ups(self) -> FollowUps:
+        """What is submitted when tasks of a pool have ended: list it, declare it for workers over HTTP."""
+        return FollowUps(self._database, self._workspace, self._actor)
 
     @property
     def blobs(self) -> Blobs:

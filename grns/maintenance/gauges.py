@@ -37,6 +37,7 @@ class GaugeCollector:
             "lags": self.read_lags,
             "workers": self.read_workers,
             "agents": self.read_agents,
+            "budgets": self.read_budgets,
             "consumers": self.read_consumers,
         }
 
@@ -101,6 +102,12 @@ class GaugeCollector:
         pools = {(space, pool) for space, pool, _ in found}
         counts = {(*pool, health): found.get((*pool, health), 0) for pool, health in product(pools, HEALTHS)}
         self._tell(metrics.AGENTS, counts.items())
+        return False
+
+    async def read_budgets(self) -> bool:
+        """Read which share of each budget is used."""
+        rows = await self._database.run("read_budget_shares")
+        self._tell(metrics.BUDGET_USED, [((row["workspace"], row["name"]), row["share"]) for row in rows])
         return False
 
     async def read_consumers(self) -> bool:

@@ -122,6 +122,13 @@ class PoolQuotaChanged(AuditPayload):
     max_queued: Annotated[int, Field(ge=1)] | None = None
 
 
+class PoolFollowUpsChanged(AuditPayload):
+    """The follow-ups of a pool were declared anew; each is `<type> success|failure <pool>/<type>`."""
+
+    agent_type: AgentType
+    follow_ups: list[str]
+
+
 class BudgetChanged(AuditPayload):
     """A budget was created or replaced, more of it was allowed in its present period, or it was deleted.
 
@@ -347,6 +354,7 @@ CHANGES: dict[str, type[BaseModel]] = {
     "evt.pool.paused": PoolPaused,
     "evt.pool.resumed": PoolResumed,
     "evt.pool.quota_changed": PoolQuotaChanged,
+    "evt.pool.follow_ups_changed": PoolFollowUpsChanged,
     "evt.budget.changed": BudgetChanged,
     "evt.budget.exceeded": BudgetExceeded,
     "evt.key.created": KeyCreated,

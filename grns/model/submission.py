@@ -102,7 +102,10 @@ class AutomaticTask(BaseModel):
     @classmethod
     def _is_plain(cls, payload: dict[str, Any]) -> dict[str, Any]:
         """Refuse what only a task can have: nothing keeps the blob here, and nothing rotates the secret."""
-        text = dumps(payload, ANY_SIZE)
+        try:
+            text = dumps(payload, ANY_SIZE)
+        except InvalidInputError as error:
+            raise ValueError(str(error)) from error
         if any(f'"{name}":' in text for name in (BLOB, SECRET)):
             raise ValueError(f"the members {BLOB} and {SECRET} cannot be here")
         return payload

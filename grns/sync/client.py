@@ -28,6 +28,7 @@ from grns.sync.agents import SyncAgents
 from grns.sync.background import Background, BackgroundClosedError
 from grns.sync.blobs import SyncBlobs
 from grns.sync.budgets import SyncBudgets
+from grns.sync.follow_ups import SyncFollowUps
 from grns.sync.handle import SyncTaskHandle
 from grns.sync.limits import SyncTaskLimits
 from grns.sync.operator import SyncOperatorMethods
@@ -259,6 +260,11 @@ class SyncClient(SyncOperatorMethods):
     def budgets(self) -> SyncBudgets:
         """What tasks may use in a day or a month: see `grns.Client.budgets`."""
         return SyncBudgets(self)
+
+    @property
+    def follow_ups(self) -> SyncFollowUps:
+        """What is submitted when tasks of a pool have ended: see `grns.Client.follow_ups`."""
+        return SyncFollowUps(self)
 
     @property
     def usage(self) -> SyncUsage:

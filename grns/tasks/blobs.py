@@ -30,8 +30,8 @@ from grns.model.blob import (
     digest_of,
     stands_for_document,
 )
-from grns.model.json import Limits, loads_stored
-from grns.postgres.database import Connection, Database, Session, run
+from grns.model.json import loads_stored
+from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page, cursor, page_of, place
 from grns.runtime.place import PlaceCalls
 
@@ -223,20 +223,6 @@ class Blobs:
     async def put_document(self, body: bytes) -> Blob:
         """Keep a JSON document, and return the reference that stands for it. Errors are those of `put`."""
         return as_document(await self.put(body, media_type=JSON_TYPE))
-
-    async def put_document_in(self, connection: Connection, body: bytes) -> Blob:
-        """Do what `put_document` does in a transaction: the blob is in Postgres, whatever its size."""
-        rules = self._database.blob_rules
-        (row,) = await run(
-            connection, "put_blob", body, JSON_TYPE, self._workspace, rules.most_bytes,
-            rules.most_bytes_of_workspace,
-        )  # fmt: skip
-        return as_document(Blob.of(loads_stored(row["ref"])))
-
-    @property
-    def document_limits(self) -> Limits:
-        """Limits of a JSON document that is kept as a blob."""
-        return self._database.blob_rules.document
 
     async def document(self, value: Any) -> Any:
         """Return a JSON value, or, if it is a reference that stands for a document, that.

@@ -61,7 +61,7 @@ async def shorten(database: Database | Session, prepared: Prepared, limits: Limi
     prepared.payload = dumps(document, limits)
 
 
-async def whole(blobs: Blobs, payload: str) -> str:
+async def whole(blobs: Blobs, payload: str, most_bytes: int) -> str:
     """Return a payload with each reference that stands for a document replaced by it.
 
     Raises:
@@ -70,8 +70,7 @@ async def whole(blobs: Blobs, payload: str) -> str:
     """
     if _MARK not in payload:
         return payload
-    most = blobs.document_limits.document_bytes
-    return dumps(await with_documents(loads_stored(payload), blobs.get, most), ANY_SIZE)
+    return dumps(await with_documents(loads_stored(payload), blobs.get, most_bytes), ANY_SIZE)
 
 
 def _problem(document: Any, limits: Limits) -> InvalidInputError | None:

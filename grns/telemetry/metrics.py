@@ -131,6 +131,8 @@ WORKER_SLOTS = _gauge("grns_worker_slots", "janitor", "Slots of live workers.", 
 WORKER_SLOTS_TAKEN = _gauge("grns_worker_slots_taken", "janitor",
     "Tasks that live workers ran at their last heartbeat.", *_POOL)
 AGENTS = _gauge("grns_agents", "janitor", "Agents with a name, by health.", *_POOL, "health")
+BUDGET_USED = _gauge("grns_budget_used_ratio", "janitor",
+    "Share of a budget that is used in its present period; 1: it is used up.", "workspace", "budget")
 CONSUMER_PENDING = _gauge("grns_consumer_pending_messages", "janitor",
     "Messages not yet delivered to a durable consumer.", *_DURABLE, most=2000)
 CONSUMER_UNACKNOWLEDGED = _gauge("grns_consumer_unacknowledged_messages", "janitor",

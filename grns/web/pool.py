@@ -48,6 +48,7 @@ async def pool(request: PageRequest) -> Response:
         "pool.html",
         pool=found,
         workers=pool_workers,
+        follow_ups=(await request.fetch(f"/pools/{agent_type}/follow-ups"))["follow_ups"],
         task_types=sorted({name for worker in pool_workers for name in worker["task_types"]}),
         pause_times=list(_PAUSE_SECONDS),
         alarms=alarms.pool_alarms([found]),

@@ -387,8 +387,8 @@ class Context(StepMethods, MailMethods, PersonMethods, ReportMethods):
             hidden = self._database.vault.hide(transaction.result, self._secret_result, self.workspace)
             text = dumps(hidden, ANY_SIZE)
         else:
-            blobs = Blobs(self._database, self.workspace)
-            text = await result_in(connection, transaction.result, self._result_limits, blobs)
+            rules, limits = self._database.blob_rules, self._result_limits
+            text = await result_in(connection, transaction.result, limits, rules, self.workspace)
         outcome = Outcome(Verb.SUCCEED, result=text)
         self.finish = Finish(self._claim, outcome, uuid4(), is_unsure=True)
         finished = await finish_in(connection, self.finish)

@@ -10,14 +10,12 @@ from pydantic import ValidationError
 
 from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
-from grns.model.json import Limits, dumps
 from grns.model.submission import AutomaticTask
+from grns.tasks.follow_ups import MOST_OF_ONE_END, check_follow_ups
 
 if TYPE_CHECKING:
     from grns.worker.handler import Handler
 
-_PAYLOAD = Limits(document_bytes=16 * 1024, depth=32)
-_MOST = 10
 
 FollowUpOutcome = Literal["success", "failure"]
 
@@ -87,11 +85,11 @@ class FollowUp:
                 priority=self.priority,
                 max_attempts=self.max_attempts,
             )
-            dumps(said.payload, _PAYLOAD)
+            check_follow_ups([said])
         except ValidationError as error:
             raise InvalidInputError("bad_handler", f"a follow-up: {first_problem(error)}") from error
         except InvalidInputError as error:
-            raise InvalidInputError("bad_handler", f"payload of a follow-up: {error}") from error
+            raise InvalidInputError("bad_handler", str(error)) from error
         return said
 
 
@@ -107,8 +105,10 @@ def follow_ups(name: str, said: Any) -> tuple[FollowUp, ...]:
                 "bad_handler",
                 f"{name} takes task types, handlers or grns.FollowUp(...), one or a list, not {one!r}",
             )
-    if len(given) > _MOST:
-        raise InvalidInputError("bad_handler", f"{name}: {_MOST} follow-ups at most, not {len(given)}")
+    if len(given) > MOST_OF_ONE_END:
+        raise InvalidInputError(
+            "bad_handler", f"{name}: {MOST_OF_ONE_END} follow-ups at most, not {len(given)}"
+        )
     return tuple(one if isinstance(one, FollowUp) else FollowUp(one) for one in given)
 
 

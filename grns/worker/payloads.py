@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from grns.errors import InvalidInputError, NotFoundError, SealedError, UnavailableError
 from grns.model.failure import failed
 from grns.model.outcome import Claim, Outcome
-from grns.model.vault import Vault
+from grns.postgres.database import Database
 from grns.tasks.blobs import Blobs
 from grns.tasks.large_payload import whole
 
@@ -19,10 +19,10 @@ _MISSING_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Payloads:
-    """Opens the payloads of claimed tasks."""
+    """Opens the payloads of claimed tasks of a workspace."""
 
-    vault: Vault
-    blobs: Blobs
+    database: Database
+    workspace: str
 
     async def open(self, claim: Claim) -> None:
         """Give a claim its payload as it was submitted, and what removes its secrets from texts.
@@ -32,9 +32,10 @@ class Payloads:
                 read now; `blob_missing`: it is not there any more; `bad_document`, `too_large`: what its
                 references stand for is no payload.
         """
-        claim.payload, claim.scrubber = self.vault.open_text(claim.payload, claim.workspace)
+        claim.payload, claim.scrubber = self.database.vault.open_text(claim.payload, claim.workspace)
+        blobs, most = Blobs(self.database, self.workspace), self.database.blob_rules.most_bytes
         try:
-            claim.payload = await whole(self.blobs, claim.payload)
+            claim.payload = await whole(blobs, claim.payload, most)
         except InvalidInputError as error:
             raise SealedError(error.code, str(error)) from error
         except NotFoundError as error:

@@ -9,29 +9,37 @@ from dataclasses import replace
 from typing import Any
 
 from grns.errors import InvalidInputError, RateLimitedError, UnavailableError
+from grns.model.blob import JSON_TYPE, Blob, BlobRules, as_document
 from grns.model.json import ANY_SIZE, Limits, dumps, loads_stored
 from grns.model.secret import Path, check_clear
 from grns.model.vault import Vault
-from grns.postgres.database import Connection
+from grns.postgres.database import Connection, run
 from grns.tasks.blobs import Blobs
 from grns.worker.leases import Lease
 
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
-async def result_in(connection: Connection, result: Any, limits: Limits, blobs: Blobs) -> str:
+async def result_in(
+    connection: Connection, result: Any, limits: Limits, rules: BlobRules, workspace: str
+) -> str:
     """Return a result as its task has it, within the transaction that ends the task.
+
+    A long one is kept as a blob in Postgres, also where there is a blob store: both commit, or none.
 
     Raises:
         InvalidInputError: it is no JSON value; `sealed_value`: it plays a stored secret; `too_large`.
         RateLimitedError: the blobs of the workspace would have more bytes together than they may.
     """
-    most = blobs.document_limits
+    most = rules.document
     text = dumps(result, replace(most, document_bytes=max(most.document_bytes, limits.document_bytes)))
     check_clear(text)
     if len(body := text.encode()) <= limits.document_bytes:
         return text
-    return dumps(await blobs.put_document_in(connection, body))
+    (row,) = await run(
+        connection, "put_blob", body, JSON_TYPE, workspace, rules.most_bytes, rules.most_bytes_of_workspace
+    )
+    return dumps(as_document(Blob.of(loads_stored(row["ref"]))))
 
 
 class ResultStore:

@@ -118,6 +118,7 @@ POOLS = Dashboard(
             of=r.UNSEEN_OLDEST,
         ),
         chart("Schedules", rate(r.SCHEDULE_DECISIONS, "outcome"), of=r.SCHEDULE_DECISIONS),
+        chart("Used of budgets", latest(r.BUDGET_USED, "workspace", "budget"), of=r.BUDGET_USED),
     ],
     [(r.QUEUE_OLDEST, "workspace")],
 )

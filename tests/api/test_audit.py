@@ -93,6 +93,9 @@ BODIES: dict[str, Any] = {
     "backfill_schedule": {"start": (_NOW - timedelta(days=1)).isoformat(), "end": _NOW.isoformat()},
     "prune_schedules": {},
     "put_pool_quota": {"max_queued": 10},
+    "put_pool_follow_ups": {
+        "follow_ups": [{"follows": "noop", "outcome": "failure", "task_type": "tell", "agent_type": "ops"}]
+    },
     "put_budget": {"max_cost": 10},
     "allow_budget": {"cost": 5},
     "put_limit_key": {"key": "acme", "max_tasks": 2},

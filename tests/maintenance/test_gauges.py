@@ -13,10 +13,12 @@ from grns.maintenance.gauges import GaugeCollector
 from grns.model import subjects
 from grns.postgres.database import Database
 from grns.tasks import pauses as pause
+from grns.tasks.budgets import Budgets
 from grns.telemetry.metrics_listener import MetricsListener
 from grns.telemetry.service_signals import GaugesMeasured
 from grns.telemetry.signal import Signal
 from tests.support.admitters import put_limit
+from tests.support.budgets import look_at_budgets, note_usage
 from tests.support.harness import settings_for, submit, submit_many
 from tests.support.store import fall_due, fetch, lapse, place
 
@@ -232,6 +234,12 @@ async def test_all_that_it_reads_is_shown(shared: Database) -> None:
     await fetch(shared, OLD, "orphan")
     await worker(shared, "one", "noop")
     await fetch(shared, "insert into grns.task_counts values ('default', 'noop', 'queued', 7)")
+    budgets = Budgets(shared, "default", "tests")
+    await budgets.put("writing", max_cost=10, max_tokens=100)
+    await budgets.put("old", max_cost=10)
+    await note_usage(shared, cost=2.5, input_tokens=60)
+    await look_at_budgets(shared)
+    await fetch(shared, "update grns.budgets set begins_on = begins_on - 400 where name = 'old'")
     transport = App(settings_for(shared.url)).transport("test")
     meter = GaugeCollector(database=shared, transport=transport, emit=metrics.receive)
     for read in meter.chores.values():
@@ -243,6 +251,11 @@ async def test_all_that_it_reads_is_shown(shared: Database) -> None:
     assert 100 <= (value("grns_unserved_oldest_seconds", pool | {"task_type": "orphan"}) or 0) < 160
     assert [value(f"grns_worker{name}", pool) for name in ("s", "_slots", "_slots_taken")] == [1, 5, 2]
     assert value("grns_due_oldest_seconds") == 0
+    used = [
+        value("grns_budget_used_ratio", {"workspace": "default", "budget": name})
+        for name in ("writing", "old")
+    ]
+    assert used == [0.6, 0]
     states = [
         value("grns_tasks", {"workspace": "default", "status": status}) for status in ("queued", "dead")
     ]

@@ -82,8 +82,13 @@ async def test_a_task_is_handed_over_and_worked_on(
         host(url, await key(door, "work"), **mode) as coder,
     ):
         assert (await called(coder, "work_next", task_types=["code"], wait_seconds=0))["task"] is None
-        made = await called(planner, "task_submit", task_type="code", payload={"title": "a form"})
+        made = await called(
+            planner, "task_submit", task_type="code", payload={"title": "a form"},
+            title="Build a form", tags=["ui"],
+        )  # fmt: skip
         assert (made["status"], made["next"]) == ("submitted", "call task_wait for its result")
+        (listed,) = (await called(planner, "task_list", filter="tag:ui"))["tasks"]
+        assert (listed["id"], listed["title"], listed["tags"]) == (made["task_id"], "Build a form", ["ui"])
         work = await called(coder, "work_next", task_types=["code"], wait_seconds=20)
         assert (work["task"]["id"], work["task"]["payload"]) == (made["task_id"], {"title": "a form"})
         assert work["lease_seconds"] == 600

@@ -190,6 +190,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "evt.pool.paused": ACTOR | {"agent_type": "crawler", "until": "2026-02-06T21:00:00Z"},
     "evt.pool.quota_changed": ACTOR | {"agent_type": "crawler", "max_queued": 1000},
+    "evt.pool.follow_ups_changed": ACTOR
+    | {"agent_type": "crawler", "follow_ups": ["fetch_page success crawler/index_page"]},
     "evt.budget.changed": ACTOR | {"name": "writing", "change": "allowed", "cost": 50.0},
     "evt.budget.exceeded": {
         "name": "writing",

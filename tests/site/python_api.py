@@ -19,6 +19,7 @@ from grns.model.usage import UsageItem, UsageSum
 from grns.schedules.model import Schedule, ScheduleRun
 from grns.tasks.blobs import Blobs
 from grns.tasks.budgets import Budgets
+from grns.tasks.follow_ups import FollowUps, FollowUpState
 from grns.tasks.usage import UsageRecords
 from tests.site.text import GENERATED
 
@@ -41,6 +42,8 @@ _BESIDE = {
     "BlobState": BlobState,
     "Client.usage": UsageRecords,
     "Client.budgets": Budgets,
+    "Client.follow_ups": FollowUps,
+    "FollowUpState": FollowUpState,
     "Budget": Budget,
     "UsageItem": UsageItem,
     "UsageSum": UsageSum,

@@ -63,7 +63,7 @@ class Attempts:
                     most=database.blob_rules.document,
                 ),
             ),
-            payloads=Payloads(database.vault, Blobs(database, "default")),
+            payloads=Payloads(database, "default"),
             slots=Slots(4),
             dead_letters=DeadLetterQueue(database, emit=emit),
             envelope_limits=load().envelope_limits,

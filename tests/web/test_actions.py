@@ -19,6 +19,7 @@ from grns.postgres.database import Database
 from grns.stats import issues as issue
 from grns.tasks import pauses as pause
 from grns.tasks import saved_filters as saved_filter
+from grns.tasks.follow_ups import FollowUps
 from grns.web.app import make_site
 from grns.webhooks.service import create_webhook
 from tests.dead_letters.test_message import body
@@ -364,6 +365,15 @@ async def test_a_pool_is_paused_and_resumed(guest: Browser, shared: Database) ->
     assert await pause.in_force(shared, "default", ["worker"]) == []
     await guest.send(at, f"{at}/pause", lasts="for ever", status=400)
     await guest.send(at, f"{at}/pause", task_type="a b", status=400)
+
+
+async def test_a_pool_shows_its_follow_ups(guest: Browser, shared: Database) -> None:
+    await submit(shared)
+    assert "Follow-ups" not in (await guest.open("/pools/worker")).root.text
+    tell = {"follows": "review", "outcome": "failure", "task_type": "tell_editor", "agent_type": "desk"}
+    await FollowUps(shared, "default", "tests").put("worker", [tell])
+    shown = (await guest.open("/pools/worker")).root.text
+    assert all(word in shown for word in ("Follow-ups", "review", "failure", "tell_editor", "desk"))
 
 
 @pytest.mark.parametrize("name", ["a", "a-", "-", "zz", "worker_2", "Z" * 64])

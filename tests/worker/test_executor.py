@@ -24,7 +24,6 @@ from grns.nats.delivery import Delivery
 from grns.postgres.database import Database
 from grns.settings import load
 from grns.tasks import pauses as pause
-from grns.tasks.blobs import Blobs
 from grns.telemetry.signal import Signal
 from grns.telemetry.task_signals import NoHandler, PayloadClosed, TaskNotClaimed
 from grns.worker.claims import Claimant, Claims
@@ -96,7 +95,7 @@ class Stage:
             handlers=HandlerRunner(
                 pool, make_context=self._context, threads=1, result_limits=settings.result_limits, emit=emit
             ),
-            payloads=Payloads(database.vault, Blobs(database, "default")),
+            payloads=Payloads(database, "default"),
             slots=self.slots,
             dead_letters=DeadLetterQueue(database, emit=emit),
             envelope_limits=settings.envelope_limits,

@@ -11,12 +11,14 @@ import asyncpg
 import pytest
 
 import grns
+from grns.client.client import Client
 from grns.errors import InvalidInputError, UnavailableError
 from grns.limits import service as limits_service
 from grns.model.outcome import Outcome, Verb
 from grns.model.seal import Keyring, MasterKey
 from grns.postgres.database import Database
 from grns.tasks.announce import QueuedTask
+from grns.tasks.follow_ups import FollowUpState
 from grns.tasks.rotate_secrets import rotate
 from grns.worker.claims import Claimant
 from grns.worker.declared import publish_task_types
@@ -396,3 +398,43 @@ def test_handler_of_a_pool_that_is_included_later_is_known_by_its_pool() -> None
     assert follow_up.of(first.agent_type).agent_type == "shop"
     with pytest.raises(InvalidInputError, match="is of the pool ops"):
         grns.FollowUp(call_editor, pool="shop").of("shop")
+
+
+DECLARED = {"follows": "fetch_page", "outcome": "success", "task_type": "read_page", "agent_type": "desk"}
+
+
+async def test_client_declares_follow_ups_of_pools_over_http(shared: Database, client: Client) -> None:
+    assert [one.task_type for one in await client.follow_ups.list("press")] == [
+        "index_page", "embed_results", "call_editor",
+    ]  # fmt: skip
+    found = await client.follow_ups.put("press", [DECLARED | {"payload": {"n": 1}, "max_attempts": 2}])
+    assert found == [FollowUpState("fetch_page", "success", "read_page", "desk", {"n": 1}, 2, 2)]
+    task_id = await submitted(shared)
+    await end(shared, task_id)
+    await follow(shared)
+    ((name, row),) = (await followed(shared, task_id)).items()
+    assert (name, row["agent_type"], row["payload"]["n"]) == ("read_page", "desk", 1)
+    assert await client.follow_ups.put("press", []) == []
+    told = await fetch(
+        shared,
+        "select payload::text as said from grns.events"
+        " where kind = 'evt.pool.follow_ups_changed' order by seq",
+    )
+    assert [json.loads(one["said"])["follow_ups"] for one in told] == [
+        ["fetch_page success desk/read_page"], [],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        [{}], [DECLARED | {"outcome": "end"}], [DECLARED | {"task_type": "a b"}], [DECLARED | {"more": 1}],
+        [DECLARED | {"payload": {"$blob": "x"}}], [DECLARED] * 11,
+        [DECLARED | {"payload": {"a": "x" * 20_000}}],
+    ],
+)  # fmt: skip
+async def test_wrong_follow_ups_of_the_client_are_refused(client: Client, wanted: Any) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        await client.follow_ups.put("press", wanted)
+    assert refused.value.code == "bad_follow_up"
+    assert len(await client.follow_ups.list("press")) == 3

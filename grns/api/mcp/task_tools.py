@@ -20,8 +20,10 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 1.0
 _ENDED = ("succeeded", "failed", "dead", "cancelled")
 _BRIEF = (
     "id", "task_type", "agent_type", "status", "priority", "attempt", "created_at", "finished_at",
-    "waits_for", "progress_percent", "current_step",
+    "waits_for", "progress_percent", "current_step", "title", "tags",
 )  # fmt: skip
+# Arguments that the API calls otherwise.
+_WIRE = {"pool": "agent_type", "agent": "target_agent", "requires": "required_capabilities"}
 
 TaskId = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$", description="Id of the task: gr-…")]
 Name = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
@@ -47,6 +49,11 @@ class SubmitArguments(Arguments):
     requires: Annotated[
         list[Name] | None, Field(description="Only agents with these capabilities may run it.")
     ] = None
+    title: Annotated[str | None, Field(description="One line for the people who look at lists.")] = None
+    description: str | None = None
+    tags: Annotated[list[str] | None, Field(description="To find it by, as `tag:relaunch` in a filter.")] = (
+        None
+    )
     wait_seconds: WaitSeconds = 0.0
 
 
@@ -72,7 +79,10 @@ class ListArguments(Arguments):
     """Which tasks."""
 
     filter: Annotated[
-        str | None, Field(description="Such as `status:dead`, `pool:coder status:running`, `type:import`.")
+        str | None,
+        Field(
+            description="Such as `status:dead`, `pool:coder status:running`, `type:import`, `tag:relaunch`."
+        ),
     ] = None
     limit: Annotated[int, Field(ge=1, le=50)] = 20
 
@@ -117,14 +127,8 @@ async def task_submit(api: ApiCaller, said: SubmitArguments) -> Any:
 
     Returns its id, and its result if it ended within wait_seconds.
     """
-    wanted = said.model_dump(exclude={"pool", "agent", "requires", "wait_seconds", "idempotency_key"})
-    body = {
-        **wanted,
-        "agent_type": said.pool,
-        **({} if said.idempotency_key is None else {"idempotency_key": said.idempotency_key}),
-        **({} if said.agent is None else {"target_agent": said.agent}),
-        **({} if said.requires is None else {"required_capabilities": said.requires}),
-    }
+    wanted = said.model_dump(exclude={"wait_seconds"}, exclude_none=True)
+    body = {_WIRE.get(name, name): value for name, value in wanted.items()}
     made = await submit(api, body)
     return await submitted(api, made["id"], said.wait_seconds)
 

@@ -67,6 +67,8 @@ async def furnish(stage: Stage, sizes: Sizes, door: Door) -> Things:
         state: [row["id"] for row in await stage.connection.fetch(_OF_A_STATE, OURS, state, sizes.samples)]
         for state in _STATES
     }
+    await stage.connection.execute(sql("fill_labels"))
+    await stage.connection.execute("vacuum analyze grns.labels, grns.tags, grns.texts, grns.words")
     operations = [_operation(door, number) for number in range(_OPERATIONS)]
     filters = [f"saved-{number}" for number in range(_FILTERS)]
     for number, name in enumerate(filters):

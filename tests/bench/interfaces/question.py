@@ -24,6 +24,8 @@ FILTERS = (
     'status:dead error:"*refused*"', "status:retry_wait type:parse_page", "status:running pool:crawler",
     "worker:crawler-default-*", "age:<1h", "status:succeeded age:>1d", "attempt:>1", "key:order-5,order-10",
     "discarded:yes", "status:cancelled discarded:yes", "status:dead payload.order.region:eu",
+    "tag:relaunch", "tag:site:3 status:dead", "creator:team-3", "text:import", 'text:"shop 17"',
+    "text:relaunch status:dead",
 )  # fmt: skip
 PARTIAL = (
     "error:MemoryError", 'error:"*twice*"', "payload.order.region:eu", "payload.order.id:17",
@@ -188,6 +190,8 @@ def _rest(things: Things) -> Iterator[Question]:
     yield Question("list_operations", "", [_path("/operations")])
     yield Question("read_operation", "", [_path(f"/operations/{one}") for one in things.operations])
     yield Question("list_pools", "", [_path("/pools")])
+    pools = [_path(f"/pools/{one}/follow-ups") for one in things.agent_types]
+    yield Question("list_pool_follow_ups", "", pools)
     yield Question("list_workers", "", [_path("/workers")])
     yield Question("read_queue_status", "", [_path("/queue/status")])
     yield Question("list_filters", "", [_path("/filters")])

@@ -6,7 +6,9 @@ insert into grns.tasks (id, workspace, task_type, agent_type, priority, idempote
 select l.id, l.workspace, l.task_type, l.agent_type, l.priority, l.key, l.trace_id, l.created_at,
     jsonb_build_object('url', 'https://shop-' || l.number % 400 || '.example/products/' || l.number,
         'order', jsonb_build_object('id', l.number, 'region', (array['eu', 'us', 'apac'])[l.number % 3 + 1]),
-        'customer', md5(l.number::text), 'note', repeat(md5(l.id) || ' ', 4 + l.number % 9)),
+        'customer', md5(l.number::text), 'note', repeat(md5(l.id) || ' ', 4 + l.number % 9))
+        || case when l.number % 20 = 0 then jsonb_build_object('token', jsonb_build_object('$secret', '1.2026.' || md5(l.id) || '.' || md5(l.id || 'x')))
+            else '{}' end,
     l.fate, v.version, l.attempts, case when l.attempts > 0 then 3 end,
     case l.fate when 'running' then l.agent_id end, case l.fate when 'running' then gen_random_uuid() end,
     case l.fate when 'running' then l.until end,
