@@ -74,8 +74,10 @@ class Limited:
     ) -> Iterator[str]:
         """Return what is wrong: too many of a key at once, or in a time, or queued without the admitter."""
         for task_id, row in tasks.items():
+            if row["task_type"] != LIMITED:
+                continue
             wanted = [_ALL, f"storm-tenant:{tenant_of(int(row['number']))}"]
-            if row["task_type"] == LIMITED and self.keys.get(task_id) != wanted:
+            if self.keys.get(task_id) != wanted:
                 yield f"{task_id} falls under {self.keys.get(task_id)}, and was to fall under {wanted}"
         held: Counter[str] = Counter()
         holds: dict[str, bool] = defaultdict(bool)
