@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from grns.errors import InvalidInputError
 from grns.model import subjects
 from grns.model.envelope import first_problem
 from grns.model.json import ANY_SIZE, Limits, dumps, loads_stored
+from grns.model.secret import Path
 from grns.model.submission import AutomaticTask, Token
 from grns.postgres import audit_log
 from grns.postgres.database import Database, Session, run
@@ -58,6 +59,15 @@ def check_follow_ups(wanted: Sequence[AutomaticTask]) -> None:
             dumps(one.payload, _PAYLOAD)
         except InvalidInputError as error:
             raise InvalidInputError("bad_follow_up", f"payload of a follow-up: {error}") from error
+
+
+def check_clear_payload(wanted: AutomaticTask, secret: Iterable[Path]) -> None:
+    """Refuse a payload with what is secret to its handler (`bad_follow_up`): nothing seals it here."""
+    names = {path[0] for path in secret if path}
+    if found := sorted(name for name in wanted.payload if name in names or "*" in names):
+        raise InvalidInputError(
+            "bad_follow_up", f"payload of {wanted.task_type}: {found[0]} is secret, and nothing seals it here"
+        )
 
 
 class FollowUps:
@@ -122,12 +132,7 @@ class FollowUps:
     async def _check_clear(self, wanted: Sequence[WantedFollowUp]) -> None:
         declared = await declared_paths(self._database, self._workspace)
         for one in wanted:
-            names = {path[0] for path in declared.get(one.task_type, ()) if path}
-            if found := sorted(name for name in one.payload if name in names or "*" in names):
-                raise InvalidInputError(
-                    "bad_follow_up",
-                    f"payload of {one.task_type}: {found[0]} is secret, and nothing seals it here",
-                )
+            check_clear_payload(one, declared.get(one.task_type, ()))
 
 
 def _wanted(said: Sequence[WantedFollowUp | Mapping[str, Any]]) -> list[WantedFollowUp]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from grns.errors import InvalidInputError
 from grns.model.envelope import first_problem
+from grns.model.secret import Path
 from grns.model.submission import AutomaticTask
-from grns.tasks.follow_ups import MOST_OF_ONE_END, check_follow_ups
+from grns.tasks.follow_ups import MOST_OF_ONE_END, check_clear_payload, check_follow_ups
 
 if TYPE_CHECKING:
     from grns.worker.handler import Handler
@@ -68,15 +69,9 @@ class FollowUp:
             raise InvalidInputError(
                 "bad_handler", f"pool: the handler {self.task.task_type} is of the pool {own}"
             )
-        if not isinstance(self.task, str):
-            names = {path[0] for path in self.task.secret_paths if path}
-            if found := sorted(name for name in self.payload or {} if name in names or "*" in names):
-                raise InvalidInputError(
-                    "bad_handler", f"payload of a follow-up: {found[0]} is secret, and nothing seals it here"
-                )
-        return self._said(self.pool or own)
+        return self._said(self.pool or own, () if isinstance(self.task, str) else self.task.secret_paths)
 
-    def _said(self, agent_type: str) -> AutomaticTask:
+    def _said(self, agent_type: str, secret: Iterable[Path] = ()) -> AutomaticTask:
         try:
             said = AutomaticTask(
                 task_type=self.task if isinstance(self.task, str) else self.task.task_type,
@@ -86,6 +81,7 @@ class FollowUp:
                 max_attempts=self.max_attempts,
             )
             check_follow_ups([said])
+            check_clear_payload(said, secret)
         except ValidationError as error:
             raise InvalidInputError("bad_handler", f"a follow-up: {first_problem(error)}") from error
         except InvalidInputError as error:

@@ -73,12 +73,7 @@ class Limited:
         self, tasks: Mapping[str, Mapping[str, Any]], log: Mapping[str, Sequence[Event]]
     ) -> Iterator[str]:
         """Return what is wrong: too many of a key at once, or in a time, or queued without the admitter."""
-        for task_id, row in tasks.items():
-            if row["task_type"] != LIMITED:
-                continue
-            wanted = [_ALL, f"storm-tenant:{tenant_of(int(row['number']))}"]
-            if self.keys.get(task_id) != wanted:
-                yield f"{task_id} falls under {self.keys.get(task_id)}, and was to fall under {wanted}"
+        yield from self._judge_keys(tasks)
         held: Counter[str] = Counter()
         holds: dict[str, bool] = defaultdict(bool)
         admitted: set[str] = set()
@@ -101,6 +96,13 @@ class Limited:
                     yield f"{held[key]} of {key} were queued or running at {seq}, with {task_id}"
             holds[task_id] = is_held
         yield from _judge_rate(sorted(begun))
+
+    def _judge_keys(self, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+        for task_id, row in tasks.items():
+            if row["task_type"] == LIMITED:
+                wanted = [_ALL, f"storm-tenant:{tenant_of(int(row['number']))}"]
+                if self.keys.get(task_id) != wanted:
+                    yield f"{task_id} falls under {self.keys.get(task_id)}, and was to fall under {wanted}"
 
 
 def _judge_rate(begun: Sequence[float]) -> Iterator[str]:

@@ -400,6 +400,21 @@ def test_handler_of_a_pool_that_is_included_later_is_known_by_its_pool() -> None
         grns.FollowUp(call_editor, pool="shop").of("shop")
 
 
+async def test_nothing_seals_what_a_declaration_says(client: Client, shared: Database) -> None:
+    desk = grns.Pool("desk")
+
+    @desk.task(secret=["token"])
+    async def log_in(ended: dict[str, Any]) -> None: ...
+
+    with pytest.raises(InvalidInputError, match="token is secret"):
+        grns.FollowUp(log_in, {"token": "t0ken"}).of("press")
+    await declare(shared, desk)
+    client._database.vault.known_paths.clear()
+    said = {"follows": "fetch_page", "outcome": "success", "task_type": "log_in", "agent_type": "desk"}
+    with pytest.raises(InvalidInputError, match="token is secret"):
+        await client.follow_ups.put("press", [said | {"payload": {"token": "t0ken"}}])
+
+
 DECLARED = {"follows": "fetch_page", "outcome": "success", "task_type": "read_page", "agent_type": "desk"}
 
 
