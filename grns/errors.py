@@ -143,7 +143,8 @@ class SealedError(GrnsError):
     """A stored value is sealed, and cannot be opened here.
 
     `code` is `no_key` if its key is not known here, `not_ours` if it was changed or moved; for a worker, also
-    `blob_missing` and `blob_store`: a part of a payload is not there, or cannot be read now.
+    `blob_missing`, `blob_store`, `bad_document` and `too_large`: a part of a payload is not there, cannot be
+    read now, is not JSON, or is too long with the others.
     """
 
     def __init__(self, code: str, message: str) -> None:

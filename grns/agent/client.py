@@ -280,7 +280,8 @@ class AgentClient(OutcomeMethods, BlobMethods):
         Args:
             pool: a `grns.Pool`, or functions by task type, which take the payload and perhaps the
                 `AgentTask`. A handler's context is the `AgentTask`. Lifespans and dependencies work; hooks of
-                attempts, schedules and limits are those of workers.
+                attempts, schedules, limits and follow-ups are those of workers (for follow-ups, see
+                `client.follow_ups`).
             concurrency: how many tasks to run at a time.
 
         Example:

@@ -11,7 +11,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from grns.errors import InvalidInputError
+from grns.errors import InvalidInputError, Snooze, UnavailableError
 from grns.model.blob import BlobRules, with_documents
 from grns.model.json import ANY_SIZE, Limits, dumps, jsonable, loads_stored
 from grns.worker.step_function import call_step
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from grns.worker.pool import Pool
 
 _VALUES = Limits()
+_AWAY_SECONDS = 5.0
 
 
 class _Slot:
@@ -124,7 +125,10 @@ class PoolRunner:
         lineage = handler.pool.lineage()
         task.state = next((self._states[pool] for pool in lineage if pool in self._states), None)
         rules = BlobRules()
-        task.payload = await with_documents(task.payload, self._client.get_blob, rules.most_bytes)
+        try:
+            task.payload = await with_documents(task.payload, self._client.get_blob, rules.most_bytes)
+        except UnavailableError as error:  # the handler has not begun
+            raise Snooze(_AWAY_SECONDS) from error
         payload = judgement.payload_of(handler, dumps(task.payload, ANY_SIZE))
         signature, limit = handler.call_signature, handler.timeout_seconds
         raised: BaseException | None = None

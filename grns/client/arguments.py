@@ -198,7 +198,7 @@ class Escalate(Escalation):
 
     Args:
         task: handler, or name of the task type.
-        payload: JSON object, or what the handler takes.
+        payload: JSON object, or what the handler takes; without blobs and secrets.
         pool: pool of the task; needed with a name.
         priority: 0 (critical) to 3 (background). Defaults to 0.
         max_attempts: maximum number of attempts. Defaults to the handler's setting.

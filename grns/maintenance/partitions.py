@@ -26,8 +26,8 @@ async def keep_partitions(
     """Make enough partitions ahead, and take away those past their retention.
 
     A new one has `rows_per_partition`, or more if there would be too many of them for a log of this
-    length. None goes that is not wholly below the low watermarks of relay, stats aggregator
-    and text indexer. With an archive one is taken off the log at a time, and left to `archive_partitions`.
+    length. None goes that is not wholly below the low watermarks of relay, stats aggregator, text indexer
+    and follower. With an archive one is taken off the log at a time, and left to `archive_partitions`.
     """
     partitions = await database.run("read_partitions")
     rows = max(rows_per_partition, _length(partitions) // _PARTITIONS_KEPT)

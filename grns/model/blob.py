@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ BLOB = "$blob"
 JSON_TYPE = "application/json"
 # Tells that a reference stands for the document that is in the blob.
 _STANDS_FOR = "is_document"
+_IS_PART = "is_part"
 _ID = re.compile(r"sha256-[0-9a-f]{64}")
 
 
@@ -140,8 +142,18 @@ def stands_for_document(value: Any) -> bool:
     )
 
 
+def as_part(blob: Blob) -> Blob:
+    """Return the reference to a part of a payload: handlers get what is in it, and never the reference."""
+    return Blob({**as_document(blob), _IS_PART: True})
+
+
+def is_part(value: Any) -> bool:
+    """Say whether a value is the reference to a part of a payload."""
+    return stands_for_document(value) and value.get(_IS_PART) is True
+
+
 async def with_documents(value: Any, read: Callable[[Any], Awaitable[bytes]], most_bytes: int) -> Any:
-    """Return a JSON value with the documents that references in it stand for; each blob is read once.
+    """Return a payload with its parts in place of the references to them; each blob is read once.
 
     Raises:
         InvalidInputError: `too_large`: they have more bytes together; `bad_document`: one is not JSON.
@@ -151,11 +163,11 @@ async def with_documents(value: Any, read: Callable[[Any], Awaitable[bytes]], mo
 
     async def resolved(inner: Any) -> Any:
         nonlocal left
-        if stands_for_document(inner):
+        if is_part(inner):
             digest = inner[BLOB]
             if digest not in known:
                 body = await read(inner)
-                known[digest] = len(body), _document(body, digest)
+                known[digest] = len(body), await asyncio.to_thread(_document, body, digest)
             size, document = known[digest]
             left -= size
             if left < 0:
@@ -185,9 +197,9 @@ def check_patch(target: Any, patch: Any) -> None:
     """
     if isinstance(target, dict) and isinstance(patch, dict):
         for name, change in patch.items():
-            if isinstance(change, dict) and stands_for_document(target.get(name)):
+            if isinstance(change, dict) and is_part(target.get(name)):
                 raise InvalidInputError(
-                    "bad_edit", f"{name} is kept as a blob: replace all of it, or nothing"
+                    "bad_edit", f"{name} is kept as a blob: pass the whole payload, or no object"
                 )
             check_patch(target.get(name), change)
 

@@ -25,3 +25,8 @@ class AdaptiveBatchSize:
     def lengthen(self) -> None:
         """Double it, up to its first length, after a page that went well."""
         self.rows = min(2 * self.rows, self._longest)
+
+    def bound(self, longest: int) -> None:
+        """Let no page be longer."""
+        self._longest = longest
+        self.rows = min(self.rows, longest)

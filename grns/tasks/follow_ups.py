@@ -13,7 +13,7 @@ from grns.model import subjects
 from grns.model.envelope import first_problem
 from grns.model.json import ANY_SIZE, Limits, dumps, loads_stored
 from grns.model.secret import Path
-from grns.model.submission import AutomaticTask, Token
+from grns.model.submission import AgentType, AutomaticTask, Token
 from grns.postgres import audit_log
 from grns.postgres.database import Database, Session, run
 from grns.tasks.secrets import declared_paths
@@ -33,6 +33,7 @@ class WantedFollowUp(AutomaticTask):
 
     follows: Token
     outcome: Literal["success", "failure"]
+    agent_type: AgentType
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ rotation finds them. Short fields stay, too: what limits and other languages rea
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 from grns.errors import InvalidInputError
-from grns.model.blob import with_documents
+from grns.model.blob import BLOB, JSON_TYPE, as_part, with_documents
 from grns.model.json import ANY_SIZE, Limits, dumps, loads_stored
 from grns.postgres.database import Database, Session
 from grns.tasks.blobs import Blobs
@@ -21,7 +22,7 @@ TOO_LONG = frozenset({"too_large", "too_many_nodes"})
 """What is said of a payload that can be made shorter."""
 _LEAST_BYTES = 4096  # of a field that is worth a blob
 _REFERENCE_BYTES, _REFERENCE_NODES = 160, 5
-_MARK = '"is_document"'
+_MARK, _REFERENCE = '"is_part"', f'"{BLOB}"'.encode()
 
 
 async def shorten(database: Database | Session, prepared: Prepared, limits: Limits) -> None:
@@ -43,6 +44,8 @@ async def shorten(database: Database | Session, prepared: Prepared, limits: Limi
         fixed.add(said.unique.key.partition(".")[0])
     # Sorted: the same payload in another order is the same submission.
     texts = {name: _sorted(value) for name, value in document.items() if not {name, "*"} & fixed}
+    # What refers to blobs stays, too: what is in a blob keeps no other one.
+    texts = {name: text for name, text in texts.items() if _REFERENCE not in text}
     size, nodes = len(prepared.payload.encode()), _nodes(document)
     chosen: list[str] = []
     for name in sorted(texts, key=lambda name: (-len(texts[name]), name)):
@@ -57,20 +60,21 @@ async def shorten(database: Database | Session, prepared: Prepared, limits: Limi
         raise problem
     blobs = Blobs(database, said.workspace)
     for name in chosen:
-        document[name] = await blobs.put_document(texts[name])
+        document[name] = as_part(await blobs.put(texts[name], media_type=JSON_TYPE))
     prepared.payload = dumps(document, limits)
 
 
 async def whole(blobs: Blobs, payload: str, most_bytes: int) -> str:
-    """Return a payload with each reference that stands for a document replaced by it.
+    """Return a payload with its parts in place of the references to them.
 
     Raises:
         NotFoundError: a blob is not there any more.
-        InvalidInputError: `bad_document`, `too_large`: what they stand for is no payload.
+        InvalidInputError: `bad_document`, `too_large`: what is in them is no payload.
     """
     if _MARK not in payload:
         return payload
-    return dumps(await with_documents(loads_stored(payload), blobs.get, most_bytes), ANY_SIZE)
+    document = await with_documents(loads_stored(payload), blobs.get, most_bytes)
+    return await asyncio.to_thread(dumps, document, ANY_SIZE)  # it takes a while, and others share this loop
 
 
 def _problem(document: Any, limits: Limits) -> InvalidInputError | None:

@@ -61,7 +61,7 @@ class LocalContext(Context):
             agent_id="test",
             workspace=claim.workspace,
             database=None,  # type: ignore[arg-type]  # `transaction` does without
-            result_limits=Limits(),
+            result_limits=BlobRules().document,
             client=client,
             steps=lambda: AttemptSteps(
                 claim, LocalStepStore(steps), Limits(), is_first=False, values=SealedValues(claim, None)

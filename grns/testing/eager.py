@@ -35,6 +35,8 @@ _ENDS = {Verb.SUCCEED: TaskStatus.SUCCEEDED, Verb.FAIL: TaskStatus.FAILED, Verb.
 class _NoServers:
     """Stands for a database: each use of it says that eager mode has none."""
 
+    blob_rules = BlobRules()
+
     def __getattr__(self, name: str) -> Any:
         raise InvalidInputError("eager", "this needs servers: use the fixture grns_client")
 

@@ -95,15 +95,15 @@ class TaskFollower(LogConsumer):
         if self._missed.count:
             self.emit(WaitsRepaired(self._missed.count, [*self._missed.ended, *self._missed.decided][:20]))
 
-    async def step(self, rows: int) -> bool:
-        """Act on what is new; on fewer rows at once where types have follow-ups."""
-        most = min(rows, _FOLLOW_UP_ROWS) if self._has_follow_ups else rows
-        return await LogConsumer.step(self, most)
-
     async def read_cursor(self) -> LogCursor:
         """Read how far the log is followed."""
         (row,) = await self.database.run("read_follow_cursor")
+        self._note_follow_ups(row["has_follow_ups"])
         return LogCursor.of(row)
+
+    def _note_follow_ups(self, has_follow_ups: bool) -> None:
+        self._has_follow_ups = has_follow_ups
+        self._batch_size.bound(min(self.most_rows, _FOLLOW_UP_ROWS) if has_follow_ups else self.most_rows)
 
     async def apply(self, cursor: LogCursor, spans: Sequence[Span], after: LogCursor) -> Applied | None:
         """Act on the rows of these numbers."""
@@ -126,7 +126,7 @@ class TaskFollower(LogConsumer):
         self._postponed = rows[0]["postponed"]
         if not rows[0]["has_more"]:
             self._missed = MissedWaits()
-        self._has_follow_ups = rows[0]["has_follow_ups"]
+        self._note_follow_ups(rows[0]["has_follow_ups"])
         others = _FOLLOW_UP_SECONDS if self._has_follow_ups else _IDLE_SECONDS
         self.tick_seconds = _BUSY_SECONDS if rows[0]["is_needed"] else others
         return Applied(rows[0]["xid"], has_moved=not rows[0]["has_more"])

@@ -14,6 +14,7 @@ from grns.access import isolation as access
 from grns.access.isolation import as_tenant
 from grns.errors import InvalidInputError, UnusableError
 from grns.postgres.database import Connection, Database
+from grns.tasks.follow_ups import FollowUps
 from tests.access.test_isolation import OURS, THEIRS, ours, spread
 from tests.support.harness import as_role, eventually, submit
 from tests.support.store import claim, fetch, finish, log_of
@@ -44,6 +45,18 @@ async def test_an_idempotency_key_of_another_workspace_is_not_in_the_way(databas
         assert await connection.fetchval(SUBMIT, OURS) == task_id
     assert task_id != theirs.id
     assert await spread(database, "grns.tasks") == {OURS: 1, THEIRS: 1}
+
+
+async def test_a_tenant_declares_the_follow_ups_of_its_pools(database: Database) -> None:
+    said = {"follows": "review", "outcome": "failure", "task_type": "tell", "agent_type": "desk"}
+    for wanted in ([said], [said, said | {"follows": "write"}], []):
+        async with as_tenant(database, OURS) as session:
+            found = await FollowUps(session, OURS, "tests").put("coder", wanted)
+        assert len(found) == len(wanted)
+    with pytest.raises(UnusableError):
+        async with as_tenant(database, OURS) as session:
+            await FollowUps(session, THEIRS, "tests").put("coder", [said])
+    assert await spread(database, "grns.task_types") == {OURS: 2}
 
 
 @pytest.mark.parametrize(

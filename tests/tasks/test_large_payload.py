@@ -194,19 +194,32 @@ async def test_references_that_stand_for_nothing_fail(shared: Database, client: 
     long = await client.blobs.put_document(b"[" + b"1," * 50_000 + b"1]")
     shared.blob_rules = BlobRules(most_bytes=1_000_000)
     cases: list[tuple[Any, str]] = [
-        ({"a": {**picture, "is_document": True}}, "bad_document"),
-        ({"a": [dict(long)] * 20}, "too_large"),
+        ({"a": {**picture, "is_document": True, "is_part": True}}, "bad_document"),
+        ({"a": [{**long, "is_part": True}] * 20}, "too_large"),
     ]
     for payload, code in cases:
         handle = await client.submit("read_any", payload, pool="files")
         with attempts_of(pool, shared, client) as attempts:
             assert await attempts.run(handle.id) == "failed"
         assert ((await client.get(handle.id)).last_error or {})["class"] == code
-    strange = {"a": {"$blob": "nope", "is_document": True}, "b": {**picture, "is_document": 1}}
+    strange = {"a": {"$blob": "nope", "is_document": True, "is_part": True}, "b": dict(long)}
     handle = await client.submit("read_any", strange, pool="files")
     with attempts_of(pool, shared, client) as attempts:
         assert await attempts.run(handle.id) == "succeeded"
     assert seen == [strange], "it is what it is"
+
+
+async def test_what_refers_to_blobs_stays(client: Client) -> None:
+    files = [await client.blobs.put(b"a page") for _ in range(2)]
+    handle = await client.submit(
+        "read_any", {"files": files, "more": [LONG, files[0]], "b": LONG}, pool="files"
+    )
+    payload = (await client.get(handle.id)).payload or {}
+    assert (payload["files"], payload["more"][1], "is_part" in payload["b"]) == (files, files[0], True)
+    assert (await client.blobs.state(files[0])).references == 1
+    with pytest.raises(InvalidInputError) as refused:
+        await client.submit("read_any", {"files": files * 3000}, pool="files")
+    assert refused.value.code in ("too_large", "too_many_nodes")
 
 
 async def test_no_patch_changes_what_is_in_a_blob(client: Client) -> None:

@@ -19,6 +19,7 @@ from grns.model.seal import Keyring, MasterKey
 from grns.postgres.database import Database
 from grns.tasks.announce import QueuedTask
 from grns.tasks.follow_ups import FollowUpState
+from grns.tasks.large_payload import whole
 from grns.tasks.rotate_secrets import rotate
 from grns.worker.claims import Claimant
 from grns.worker.declared import publish_task_types
@@ -275,9 +276,23 @@ async def test_sealed_results_stay_sealed_and_are_rotated(shared: Database) -> N
     shared.vault.keys = Keyring([new, old])
     await rotate(shared)
     shared.vault.keys = Keyring([new])
-    for row in (await followed(shared, task_id)).values():
-        assert "t0ken" not in row["said"]
-        assert shared.vault.open(row["payload"], "default")["result"] == {"token": "t0ken"}
+    found = await followed(shared, task_id)
+    assert not [row for row in found.values() if "t0ken" in row["said"]]
+    opened = shared.vault.open(found["index_page"]["payload"], "default")
+    assert opened["result"] == {"token": "t0ken"}
+    assert found["embed_results"]["payload"]["result"] is None, "another pool gets no secrets"
+
+
+async def test_long_result_is_a_part_of_the_payload(shared: Database, client: Client) -> None:
+    text = "x" * 300_000
+    kept = await client.blobs.put_document(json.dumps({"text": text}).encode())
+    task_id = await submitted(shared)
+    await end(shared, task_id, result=kept)
+    await follow(shared)
+    row = (await followed(shared, task_id))["index_page"]
+    assert row["payload"]["result"] == {**kept, "is_part": True}
+    whole_one = json.loads(await whole(client.blobs, row["said"], 1_000_000))
+    assert whole_one["result"] == {"text": text}
 
 
 async def test_many_ends_of_one_reading_have_theirs(shared: Database) -> None:
@@ -443,7 +458,8 @@ async def test_client_declares_follow_ups_of_pools_over_http(shared: Database, c
 @pytest.mark.parametrize(
     "wanted",
     [
-        [{}], [DECLARED | {"outcome": "end"}], [DECLARED | {"task_type": "a b"}], [DECLARED | {"more": 1}],
+        [{}], [{name: value for name, value in DECLARED.items() if name != "agent_type"}],
+        [DECLARED | {"outcome": "end"}], [DECLARED | {"task_type": "a b"}], [DECLARED | {"more": 1}],
         [DECLARED | {"payload": {"$blob": "x"}}], [DECLARED] * 11,
         [DECLARED | {"payload": {"a": "x" * 20_000}}],
     ],

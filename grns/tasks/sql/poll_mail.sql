@@ -1,7 +1,8 @@
--- Hands out the messages of an agent that it has not acknowledged, in their order. $1 workspace, $2 agent, $3 how many at most
+-- Hands out the messages of an agent that it has not acknowledged, in their order. $1 workspace, $2 agent, $3 how many at most,
+-- $4 the number behind which to begin
 with due as (
     select m.seq from grns.mail m
-    where m.workspace = $1 and m.to_agent = $2 and m.acked_at is null and m.expires_at > now()
+    where m.workspace = $1 and m.to_agent = $2 and m.acked_at is null and m.expires_at > now() and m.seq > $4
     order by m.seq
     limit $3
     for no key update

@@ -331,7 +331,7 @@ begin
                     from jsonb_array_elements(actions) as a (task)))
             then 'fail_after has a count, or a share of 1 at most, and `then` is cancel, pause or notify, a task, or one of both'
         when escalation is not null and not grns.is_automatic_task(escalation)
-            then 'fail_after: the task of `then` has a task_type, an agent_type, a priority of 0 to 3, max_attempts of 1 to 1000'
+            then 'fail_after: the task of `then` has a task_type, an agent_type, a priority of 0 to 3, max_attempts of 1 to 1000, and a payload without `$blob` and `$secret`'
         when workflow is null and true = any(last) then 'only the tasks of a workflow can be its last ones'
         when false <> all(last) and not is_open then 'a workflow has tasks besides its last ones'
         when exists (select from unnest(owners, befores) as n (owner, before) where not last[n.owner] and last[n.before])

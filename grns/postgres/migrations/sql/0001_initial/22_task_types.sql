@@ -24,7 +24,7 @@ create index task_types_followed on grns.task_types (workspace, task_type) where
 
 -- Submits the follow-ups of tasks that have ended, and returns those that it has created. `errors` are those that the events of the ends
 -- tell of; `is_bare` leaves out what the tasks had as payload, result and error. A payload that is deep is left out, too: that of a
--- type that follows its own failures would grow with each of them.
+-- type that follows its own failures would grow with each of them. What has secrets goes to no other pool, whose workers would get them.
 create function grns.submit_follow_ups_of(ended text[], messages uuid[], kinds text[], errors jsonb[], is_bare boolean)
 returns table (id text, workspace text, agent_type text) language plpgsql as $$
 #variable_conflict use_column
@@ -34,11 +34,14 @@ begin
         select row_number() over () as place, grns.new_task_id() as id, t.workspace, f.task_type, f.agent_type, f.priority,
             f.max_attempts, t.trace_id, n.message_id, 'follow-up:' || n.message_id || ':' || f.nth as key,
             f.payload || jsonb_build_object('task_id', t.id, 'task_type', t.task_type, 'status', s.status) || case
-                when s.status = 'succeeded' then jsonb_build_object('result', case when not is_bare then t.result end)
+                when s.status = 'succeeded' then jsonb_build_object('result', case
+                    when is_bare or f.agent_type <> t.agent_type and t.result @? '$.**."$secret"' then null
+                    when t.result -> 'is_document' = 'true' then t.result || '{"is_part": true}' else t.result end)
                 else jsonb_build_object('error', case when not is_bare then jsonb_build_object(
                         'class', n.error ->> 'class', 'message', n.error ->> 'message') end,
-                    'payload', case when not is_bare and not jsonb_path_exists(t.payload,
-                        'strict $.**{32 to last} ? (@.type() == "object" || @.type() == "array")') then t.payload end)
+                    'payload', case when not (is_bare or f.agent_type <> t.agent_type and t.payload @? '$.**."$secret"'
+                        or jsonb_path_exists(t.payload, 'strict $.**{32 to last} ? (@.type() == "object" || @.type() == "array")'))
+                        then t.payload end)
             end as payload
         from unnest(ended, messages, kinds, errors) as n (task_id, message_id, kind, error)
         cross join lateral (

@@ -11,7 +11,7 @@ insert into grns.tenant_rights (relation, rights) values
     ('agents', 'select, insert, update, delete'),
     ('earlier_lives', 'select, insert, update (ordered, ordered_at), delete'),
     ('mail', 'select, insert, update'),
-    ('task_types', 'select'),
+    ('task_types', 'select, insert, update (follow_ups)'),
     ('task_counts', 'select'),
     ('deleted_tasks', null),
     ('kept_tasks', null),
