@@ -252,21 +252,21 @@ class Mailbox:
         """Return what `poll` does, without waiting."""
         found: list[Mail] = []
         closed: SealedError | None = None
-        last, has_more = 0, True
-        while has_more and len(found) < limit:
-            rows = await self._database.run("poll_mail", self._workspace, agent, limit - len(found), last)
-            has_more = closed_here = False
+        last = 0
+        while len(found) < limit:
+            known = len(found)
+            rows = await self._database.run("poll_mail", self._workspace, agent, limit - known, last)
             for row in rows:
-                last = row["seq"]
                 try:
                     found.append(self._opened(_read(row)))
                 except SealedError as error:
                     if error.code == "no_key":  # it is left for a process that has the key
                         closed = SealedError(error.code, f"message {row['id']} of {agent}: {error}")
-                        closed_here = True
                     else:  # forged, or damaged: it holds up nothing
                         found.append(_shown(row))
-            has_more = closed_here and len(rows) > 0
+            if len(found) == known + len(rows):
+                break
+            last = rows[-1]["seq"]
         if closed is not None and not found:
             raise closed
         return found
