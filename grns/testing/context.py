@@ -61,7 +61,7 @@ class LocalContext(Context):
             agent_id="test",
             workspace=claim.workspace,
             database=None,  # type: ignore[arg-type]  # `transaction` does without
-            result_limits=BlobRules().document,
+            result_limits=Limits(),
             client=client,
             steps=lambda: AttemptSteps(
                 claim, LocalStepStore(steps), Limits(), is_first=False, values=SealedValues(claim, None)
@@ -195,7 +195,7 @@ class LocalContext(Context):
                 async with AsyncExitStack() as resources:
                     transaction = Transaction(connection, resources)
                     yield transaction
-                dumps(transaction.result, self._result_limits)
+                dumps(transaction.result, BlobRules().document)
         finally:
             self._is_in_transaction = False
         self.finished, self.result = Finished("succeeded"), transaction.result
