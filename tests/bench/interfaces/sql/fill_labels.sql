@@ -1,4 +1,4 @@
--- Writes what people say of one task of ten, with its words as the text indexer keeps them.
+-- Writes what people say of one task of ten, with its words as the text indexer keeps them; that has indexed what has failed already.
 create temporary table said as
 select t.id, t.workspace, 'Import of shop ' || n.number % 400 as title, 'team-' || n.number % 10 as created_by,
     array_remove(array['site:' || n.number % 20, case when n.number % 50 = 0 then 'relaunch' end], null) as tags,
@@ -15,7 +15,7 @@ insert into grns.labels (task_id, workspace, title, tags, created_by)
 select s.id, s.workspace, s.title, s.tags, s.created_by from said s;
 insert into grns.tags (workspace, tag, task_id)
 select s.workspace, t.tag, s.id from said s cross join lateral unnest(s.tags) as t (tag);
-insert into grns.texts (owner, workspace, words) select s.id, s.workspace, s.words from said s;
+insert into grns.texts (owner, workspace, words) select s.id, s.workspace, s.words from said s on conflict do nothing;
 insert into grns.words (workspace, word, owner)
-select s.workspace, w.word, s.id from said s cross join lateral unnest(s.words) as w (word);
+select s.workspace, w.word, s.id from said s cross join lateral unnest(s.words) as w (word) on conflict do nothing;
 drop table said
