@@ -69,7 +69,7 @@ async def whole(blobs: Blobs, payload: str, most_bytes: int) -> str:
 
     Raises:
         NotFoundError: a blob is not there any more.
-        InvalidInputError: `bad_document`, `too_large`: what is in them is no payload.
+        InvalidInputError: `bad_document`, `too_large`: what is in them cannot be a payload.
     """
     if _MARK not in payload:
         return payload

@@ -80,7 +80,7 @@ class Mailbox:
                 31 days. Defaults to 7 days.
             secret: paths of the payload that are secret, such as `["token", "accounts.*.password"]`: they are
                 stored encrypted, and only `poll` of the agent gives them. Such a message is to one agent
-                (`to`), is no answer, and has at most 4,096 bytes. Needs GRNS_KEYS_FILE.
+                (`to`), is not an answer, and has at most 4,096 bytes. Needs GRNS_KEYS_FILE.
 
         Returns:
             The id of the message.

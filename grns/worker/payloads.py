@@ -30,7 +30,7 @@ class Payloads:
         Raises:
             SealedError: `no_key`, `not_ours`: a secret cannot be opened here; `blob_store`: a blob cannot be
                 read now; `blob_missing`: it is not there any more; `bad_document`, `too_large`: what its
-                references stand for is no payload.
+                references stand for cannot be a payload.
         """
         claim.payload, claim.scrubber = self.database.vault.open_text(claim.payload, claim.workspace)
         blobs, most = Blobs(self.database, self.workspace), self.database.blob_rules.most_bytes

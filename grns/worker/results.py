@@ -28,7 +28,7 @@ async def result_in(
     A long one is kept as a blob in Postgres, also where there is a blob store: both commit, or none.
 
     Raises:
-        InvalidInputError: it is no JSON value; `sealed_value`: it plays a stored secret; `too_large`.
+        InvalidInputError: it is not a JSON value; `sealed_value`: it plays a stored secret; `too_large`.
         RateLimitedError: the blobs of the workspace would have more bytes together than they may.
     """
     most = rules.document
