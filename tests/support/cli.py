@@ -12,11 +12,12 @@ from typing import Any
 from uuid import uuid4
 
 import asyncpg
+import nats
 import pytest
 
 from grns.cli import run
 from grns.dev.servers import LocalNats, LocalPostgres
-from tests.support.harness import Fleet
+from tests.support.harness import START_SECONDS, Fleet, eventually
 from tests.support.store import new_database
 
 CANARY = "canary-7f3a"
@@ -63,8 +64,24 @@ def cli_servers(
         fleet = Fleet(tmp_path_factory.mktemp("cli"), environment)
         fleet.start("server")
         fleet.start("worker", "start", "workers.digest:pool")
+        # A test may publish without JetStream's answer: what comes before its stream is nobody's.
+        asyncio.run(_has_streams(broker.url))
         yield CliServers(postgres, url, broker.url)
         fleet.end()
+
+
+async def _has_streams(url: str) -> None:
+    """Wait until the server has made its streams."""
+    client = await nats.connect(url)
+
+    async def names() -> bool:
+        return {"GRNS_CMD", "GRNS_EVT", "GRNS_DLQ"} <= {
+            one.config.name for one in await stream.streams_info()
+        }
+
+    stream = client.jetstream()
+    await eventually(names, within_seconds=START_SECONDS)
+    await client.close()
 
 
 @dataclass(frozen=True)
