@@ -153,7 +153,11 @@ async def embed_results(results: Results, ctx: grns.Context) -> None:
     found = await ctx.results()
     if results.task_id is not None and results.status == "succeeded":
         found = {results.task_id: results.result}
-    said = {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
+    said = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in found.items()
+        if value is not None
+    }
     await _keep(
         ctx, [Text(id=name, text=text[:_LONGEST], kind=results.kind) for name, text in said.items() if text]
     )

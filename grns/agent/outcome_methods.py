@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from grns.agent.blob_methods import BlobMethods
 from grns.agent.steps import suspension_body
 from grns.errors import Fail, InvalidInputError, Retry
-from grns.model.blob import JSON_TYPE, as_document
+from grns.model.blob import JSON_TYPE, as_document, kept_by
 from grns.model.failure import clean, error_message, frames_of
 from grns.model.json import Limits, dumps
 from grns.model.outcome import Suspension
@@ -49,7 +49,7 @@ class OutcomeMethods(BlobMethods):
         except (InvalidInputError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError("bad_result", f"the result is no JSON: {error}") from error
         if len(body := text.encode()) > Limits().document_bytes:
-            result = as_document(await self.put_blob(body, media_type=JSON_TYPE))
+            result = as_document(await self.put_blob(body, media_type=JSON_TYPE), kept_by(text))
         return await self._end(task, "complete", {"result": result})
 
     async def fail_task(

@@ -8,7 +8,7 @@ from fastapi import Path
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from grns.api.access import Operator, Reader, Submitter
+from grns.api.access import Operator, Reader
 from grns.api.answer import Answer
 from grns.api.context import ApiContext
 from grns.api.page import Cursor, Limit, PageOf, answer, name_in
@@ -90,7 +90,7 @@ async def list_pool_follow_ups(request_context: Reader, agent_type: AgentType) -
 
 @routes.put("/pools/{agent_type}/follow-ups", response_model=FollowUpsResponse)
 async def put_pool_follow_ups(
-    request_context: Submitter,
+    request_context: Operator,
     body: Annotated[FollowUpsRequest, strict_body(FollowUpsRequest, _follow_up_bodies, code="bad_follow_up")],
     agent_type: AgentType,
 ) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -16,8 +16,15 @@ BLOB = "$blob"
 JSON_TYPE = "application/json"
 # Tells that a reference stands for the document that is in the blob.
 _STANDS_FOR = "is_document"
+_SIGN = f'"{BLOB}"'
 _IS_PART = "is_part"
+_KEEPS = "keeps"
 _ID = re.compile(r"sha256-[0-9a-f]{64}")
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+MOST_VALUES = 1_000_000
+"""How many JSON values a document may have that is kept as a blob."""
+MOST_KEPT = 1000
+"""How many blobs such a document may refer to."""
 
 
 class Blob(dict[str, Any]):
@@ -124,12 +131,27 @@ class BlobRules:
     @property
     def document(self) -> Limits:
         """Limits of a JSON document that is kept as a blob."""
-        return Limits(document_bytes=self.most_bytes, nodes=1_000_000)
+        return Limits(document_bytes=self.most_bytes, nodes=MOST_VALUES)
 
 
-def as_document(blob: Blob) -> Blob:
-    """Return the reference that stands for the JSON document in a blob."""
-    return Blob({**blob, _STANDS_FOR: True})
+def as_document(blob: Blob, kept: Sequence[Blob] = ()) -> Blob:
+    """Return the reference that stands for the JSON document in a blob, and keeps what that refers to."""
+    keeps = {_KEEPS: [{BLOB: one.id} for one in kept]} if kept else {}
+    return Blob({**blob, _STANDS_FOR: True, **keeps})
+
+
+def kept_by(text: str) -> list[Blob]:
+    """Return the blobs that a JSON document refers to.
+
+    Raises:
+        InvalidInputError: `too_many_blobs`: there are more than MOST_KEPT.
+    """
+    found = blobs_in(loads_stored(text)) if _SIGN in text else []
+    if len(found) > MOST_KEPT:
+        raise InvalidInputError(
+            "too_many_blobs", f"a document that is kept as a blob refers to up to {MOST_KEPT:,} others"
+        )
+    return found
 
 
 def stands_for_document(value: Any) -> bool:
@@ -160,6 +182,7 @@ async def with_documents(value: Any, read: Callable[[Any], Awaitable[bytes]], mo
     """
     known: dict[str, tuple[int, Any]] = {}
     left = most_bytes
+    too_large = InvalidInputError("too_large", f"its documents have more than {most_bytes} bytes together")
 
     async def resolved(inner: Any) -> Any:
         nonlocal left
@@ -167,13 +190,13 @@ async def with_documents(value: Any, read: Callable[[Any], Awaitable[bytes]], mo
             digest = inner[BLOB]
             if digest not in known:
                 body = await read(inner)
+                if len(body) > left:
+                    raise too_large
                 known[digest] = len(body), await asyncio.to_thread(_document, body, digest)
             size, document = known[digest]
             left -= size
             if left < 0:
-                raise InvalidInputError(
-                    "too_large", f"its documents have more than {most_bytes} bytes together"
-                )
+                raise too_large
             return document
         if isinstance(inner, dict):
             return {name: await resolved(member) for name, member in inner.items()}
@@ -183,10 +206,18 @@ async def with_documents(value: Any, read: Callable[[Any], Awaitable[bytes]], mo
 
 
 def _document(body: bytes, digest: str) -> Any:
+    # Every submitter can put such a blob.
+    if _signs(body) > 2 * MOST_VALUES and _signs(_TEXT.sub(b"", body)) > 2 * MOST_VALUES:
+        raise InvalidInputError("bad_document", f"blob {digest} has more than {MOST_VALUES:,} JSON values")
     try:
         return loads_stored(body.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidInputError("bad_document", f"blob {digest} is not a JSON document") from error
+
+
+def _signs(body: bytes) -> int:
+    """Return how many of these are there: outside of texts, two for each value at most."""
+    return sum(body.count(sign) for sign in (b",", b"[", b"{"))
 
 
 def check_patch(target: Any, patch: Any) -> None:

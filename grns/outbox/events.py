@@ -75,9 +75,9 @@ class EventQuery:
 
     @property
     def patterns(self) -> list[str]:
-        """The kinds as regular expressions; a star matches one word."""
-        words = (kind.replace(".", r"\.").replace("*", "[^.]+") for kind in self.kinds)
-        return [f"^{word}$" for word in words] or [r"^(evt|dlq)\."]
+        """The kinds as one regular expression, which costs less than several; a star matches one word."""
+        words = "|".join(kind.replace(".", r"\.").replace("*", "[^.]+") for kind in self.kinds)
+        return [f"^({words})$" if words else r"^(evt|dlq)\."]
 
 
 async def bounds(database: Database) -> Bounds:

@@ -28,6 +28,7 @@ from grns.model.blob import (
     KeptBlob,
     as_document,
     digest_of,
+    kept_by,
     stands_for_document,
 )
 from grns.model.json import loads_stored
@@ -220,9 +221,14 @@ class Blobs:
         part: bytes = rows[0]["part"]
         return part
 
-    async def put_document(self, body: bytes) -> Blob:
-        """Keep a JSON document, and return the reference that stands for it. Errors are those of `put`."""
-        return as_document(await self.put(body, media_type=JSON_TYPE))
+    async def put_document(self, text: str) -> Blob:
+        """Keep a JSON document, and return the reference that stands for it. It keeps what that refers to.
+
+        Raises:
+            InvalidInputError: `too_many_blobs`; other errors are those of `put`.
+        """
+        kept = await asyncio.to_thread(kept_by, text)  # it may take a while, and others share this loop
+        return as_document(await self.put(text.encode(), media_type=JSON_TYPE), kept)
 
     async def document(self, value: Any) -> Any:
         """Return a JSON value, or, if it is a reference that stands for a document, that.

@@ -128,14 +128,14 @@ class Mailbox:
 
         Call `tell` once it has been committed.
         """
-        new, text = message_id or uuid4(), dumps(dict(payload or {}), _LARGE_PAYLOAD)
+        new, text = _id_of(message_id), dumps(dict(payload or {}), _LARGE_PAYLOAD)
         check_clear(text)
         if secret:
             if to is None or reply_to is not None:
                 raise InvalidInputError(
                     "bad_message", "secret: such a message is to one agent, and no answer"
                 )
-            said, new = loads_stored(text), UUID(str(new))
+            said = loads_stored(text)
             bound = (str(new), to)
             hidden = self._database.vault.hide(said, _secret_paths(secret, said), self._workspace, mail=bound)
             text = dumps(hidden)
@@ -145,7 +145,7 @@ class Mailbox:
                 )
         # As Postgres writes it, with spaces.
         elif len(encode(dict(payload or {}), ensure_ascii=False).encode()) > _PAYLOAD_BYTES:
-            text = dumps(await self._blobs.put_document(text.encode()))
+            text = dumps(await self._blobs.put_document(text))
         await self._database.run(
             "send_mail", type, text, to, pool, self._workspace, sender,
             about, reply_to, new, seconds_named("expires", expires, code="bad_message"), self._actor,
@@ -310,6 +310,13 @@ def _read(row: Row) -> Mail:
 
 def _shown(row: Row) -> Mail:
     return build(Mail, {**row, "payload": loads_stored(mask_text(row["payload"]))})
+
+
+def _id_of(said: UUID | str | None) -> UUID:
+    try:
+        return uuid4() if said is None else UUID(str(said))
+    except ValueError as error:
+        raise InvalidInputError("bad_message", "message_id is a UUID") from error
 
 
 def _secret_paths(said: Sequence[str], payload: dict[str, Any]) -> tuple[Path, ...]:

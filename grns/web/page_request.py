@@ -31,7 +31,7 @@ from grns.web.templating import render
 _TRANSIENT = frozenset({"notice", "shown"})
 # Statuses that a user can do something about: correct the form, load the page again, or wait.
 _CORRECTABLE = frozenset({400, 409, 412, 413, 429, 503})
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 # No URL of another site looks like this, however a browser reads it.
 _LOCAL_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]{0,2000}")
 _CLOCK_SECONDS = 10.0

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from grns.errors import InvalidInputError, RateLimitedError, UnavailableError
-from grns.model.blob import JSON_TYPE, Blob, BlobRules, as_document
+from grns.model.blob import JSON_TYPE, Blob, BlobRules, as_document, kept_by
 from grns.model.json import ANY_SIZE, Limits, dumps, loads_stored
 from grns.model.secret import Path, check_clear
 from grns.model.vault import Vault
@@ -36,10 +36,11 @@ async def result_in(
     check_clear(text)
     if len(body := text.encode()) <= limits.document_bytes:
         return text
+    kept = kept_by(text)
     (row,) = await run(
         connection, "put_blob", body, JSON_TYPE, workspace, rules.most_bytes, rules.most_bytes_of_workspace
     )
-    return dumps(as_document(Blob.of(loads_stored(row["ref"]))))
+    return dumps(as_document(Blob.of(loads_stored(row["ref"])), kept))
 
 
 class ResultStore:
@@ -88,12 +89,12 @@ class ResultStore:
                     f"a result with secrets has up to {self._least_bytes} bytes: put a blob beside",
                 )
             return text
-        if 4 * len(text) <= self._least_bytes or len(body := text.encode()) <= self._least_bytes:
+        if 4 * len(text) <= self._least_bytes or len(text.encode()) <= self._least_bytes:
             return text
         pause = 0.02
         while True:
             try:
-                return dumps(await self._blobs.put_document(body))
+                return dumps(await self._blobs.put_document(text))
             except RateLimitedError:
                 raise
             except UnavailableError:

@@ -109,7 +109,7 @@ def test_what_only_looks_takes_a_scope_to_look_and_nothing_else_does() -> None:
     }  # fmt: skip
     assert {route.name for route in CLOSED if "submit" in route.needs} == {
         "create_task", "create_tasks", "create_workflow", "extend_workflow", "seal_workflow", "put_schedule",
-        "list_published", "post_blob", "put_blob", "put_pool_follow_ups",
+        "list_published", "post_blob", "put_blob",
     }  # fmt: skip
 
 

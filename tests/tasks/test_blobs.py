@@ -200,6 +200,39 @@ async def test_a_large_payload_of_mail_is_kept_as_a_blob(client: Client) -> None
     assert await is_kept(client, Blob.of(first.payload))
 
 
+async def test_what_a_large_payload_refers_to_is_kept_with_it(client: Client) -> None:
+    await client.agents.put("coder", pool="code")
+    report = await client.blobs.put(b"the report")
+    await client.mail.send("hello", {"text": "x" * 5000, "report": report}, to="coder")
+    (mail,) = await client.mail.poll("coder")
+    assert Blob.of(mail.payload)["keeps"] == [{"$blob": report.id}]
+    assert await is_kept(client, report)
+    many = [{"$blob": f"sha256-{number:064x}"} for number in range(1001)]
+    with pytest.raises(InvalidInputError) as refused:
+        await client.mail.send("hello", {"files": many}, to="coder")
+    assert refused.value.code == "too_many_blobs"
+
+
+async def test_what_a_long_result_refers_to_is_kept_with_it(client: Client, shared: Database) -> None:
+    pool = grns.Pool("files")
+    report = await client.blobs.put(b"the report")
+
+    @pool.task
+    async def read(order: dict[str, Any], ctx: grns.Context) -> dict[str, Any]:
+        result = {"report": report, "text": "x" * 300_000}
+        if order["how"] == "returned":
+            return result
+        async with ctx.transaction() as tx:
+            tx.complete(result)
+        return {}
+
+    with attempts_of(pool, shared, client) as attempts:
+        for count, how in enumerate(("returned", "in a transaction"), start=1):
+            handle = await client.submit(read, {"how": how})
+            assert await attempts.run(handle.id) == "succeeded"
+            assert (await client.blobs.state(report)).references == count
+
+
 async def test_handlers_read_and_return_blobs(client: Client, shared: Database) -> None:
     pool = grns.Pool("files")
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 import grns
 from grns.client.client import Client
 from grns.errors import ConflictError, InvalidInputError, RateLimitedError
-from grns.model.blob import BlobRules
+from grns.model.blob import MOST_VALUES, BlobRules
 from grns.model.json import Limits
 from grns.model.seal import Keyring, MasterKey
 from grns.model.submission import edit
@@ -191,11 +191,13 @@ async def test_a_task_whose_blob_is_lost_fails_and_one_whose_store_is_away_waits
 
 async def test_references_that_stand_for_nothing_fail(shared: Database, client: Client) -> None:
     picture = await client.blobs.put(b"\x89PNG")
-    long = await client.blobs.put_document(b"[" + b"1," * 50_000 + b"1]")
-    shared.blob_rules = BlobRules(most_bytes=1_000_000)
+    bomb = await client.blobs.put_document(f"[{','.join(['[]'] * (MOST_VALUES + 1))}]")
+    long = await client.blobs.put_document("[" + "1," * 50_000 + "1]")
+    shared.blob_rules = BlobRules(most_bytes=4_000_000)
     cases: list[tuple[Any, str]] = [
         ({"a": {**picture, "is_document": True, "is_part": True}}, "bad_document"),
-        ({"a": [{**long, "is_part": True}] * 20}, "too_large"),
+        ({"a": [{**long, "is_part": True}] * 50}, "too_large"),
+        ({"a": {**bomb, "is_part": True}}, "bad_document"),
     ]
     for payload, code in cases:
         handle = await client.submit("read_any", payload, pool="files")

@@ -45,6 +45,18 @@ async def test_a_page_is_there_where_nothing_is_yet(guest: Browser, path: str) -
     assert current == [one.path for one in NAVIGATION if one.is_current(path)]
 
 
+async def test_blobs_of_a_task_are_downloaded(guest: Browser, shared: Database) -> None:
+    text = "select grns.put_blob(convert_to('the report', 'utf8'), 'text/plain') ->> '$blob' as id"
+    (kept,) = await fetch(shared, text)
+    task_id = (await submit(shared, payload={"file": {"$blob": kept["id"]}})).id
+    shown = await guest.open(f"/tasks/{task_id}")
+    (link,) = [one["href"] for one in shown.root.all("a") if "/blobs/" in (one.get("href") or "")]
+    answer = await guest.client.get(link)
+    assert (answer.status_code, answer.text) == (200, "the report")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
 async def test_everything_that_a_page_leads_to_is_there(guest: Browser, shared: Database) -> None:
     """All links of the first pages are followed, and all forms that only look are sent.
 

@@ -267,6 +267,46 @@ async def test_what_postgres_refuses_holds_up_nothing(shared: Database) -> None:
     assert (await followed(shared, deep))["call_editor"]["payload"]["payload"] is None
 
 
+async def test_failure_whose_payload_is_refused_tells_of_its_error(shared: Database) -> None:
+    task_id = await submitted(shared)
+    blob = json.dumps({"file": {"$blob": "sha256-" + "0" * 64}})
+    held = await claim(shared, task_id, who=PRESS)
+    await fetch(shared, "alter table grns.tasks disable trigger user")
+    try:
+        await fetch(shared, "update grns.tasks set payload = $2::text::jsonb where id = $1", task_id, blob)
+    finally:
+        await fetch(shared, "alter table grns.tasks enable trigger user")
+    await finish(shared, held, Verb.FAIL)
+    await follow(shared)
+    said = (await followed(shared, task_id))["call_editor"]["payload"]
+    assert said["payload"] is None
+    assert said["error"]["class"]
+
+
+async def test_trigger_of_a_user_holds_up_nothing(shared: Database) -> None:
+    await fetch(
+        shared,
+        "create function pg_temp.refuse() returns trigger language plpgsql as"
+        " $$ begin raise exception 'not on Sundays'; end $$",
+    )
+    await fetch(
+        shared,
+        "create trigger refused before insert on grns.tasks for each row"
+        " when (new.task_type = 'embed_results') execute function pg_temp.refuse()",
+    )
+    try:
+        task_id = await submitted(shared)
+        await end(shared, task_id, result="page")
+        await follow(shared)
+    finally:
+        await fetch(shared, "drop trigger refused on grns.tasks")
+    assert not await followed(shared, task_id), "those of one end are one statement"
+    other = await submitted(shared)
+    await end(shared, other, result="page")
+    await follow(shared)
+    assert set(await followed(shared, other)) == {"index_page", "embed_results"}
+
+
 async def test_sealed_results_stay_sealed_and_are_rotated(shared: Database) -> None:
     old, new = MasterKey.new("old"), MasterKey.new("new")
     shared.vault.keys = Keyring([old])
@@ -285,7 +325,7 @@ async def test_sealed_results_stay_sealed_and_are_rotated(shared: Database) -> N
 
 async def test_long_result_is_a_part_of_the_payload(shared: Database, client: Client) -> None:
     text = "x" * 300_000
-    kept = await client.blobs.put_document(json.dumps({"text": text}).encode())
+    kept = await client.blobs.put_document(json.dumps({"text": text}))
     task_id = await submitted(shared)
     await end(shared, task_id, result=kept)
     await follow(shared)

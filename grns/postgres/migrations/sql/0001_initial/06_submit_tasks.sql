@@ -403,6 +403,37 @@ begin
 end
 $$;
 
+-- Refuses payloads whose type has declared as secret what is in them in clear. Paths are such as `auth.*`, with dots between.
+create function grns.check_sealed(workspace text, task_types text[], payloads jsonb[]) returns void language plpgsql as $$
+#variable_conflict use_variable
+begin
+    if exists (select from grns.task_types k where k.workspace = check_sealed.workspace and k.secret_paths <> '{}') and exists (
+        with recursive inner_values (value, path) as (
+            select n.payload, string_to_array(s.path, '.')
+            from unnest(task_types, payloads) as n (task_type, payload)
+            join grns.task_types k on k.workspace = check_sealed.workspace and k.task_type = n.task_type
+            cross join unnest(k.secret_paths) as s (path)
+            union all
+            select m.value, v.path[2:]
+            from inner_values v
+            cross join lateral (
+                select o.key, o.value from jsonb_each(case jsonb_typeof(v.value) when 'object' then v.value else '{}' end) as o
+                union all
+                select (a.place - 1)::text, a.value
+                from jsonb_array_elements(case jsonb_typeof(v.value) when 'array' then v.value else '[]' end)
+                    with ordinality as a (value, place)
+            ) as m
+            where v.path[1] in (m.key, '*')
+        )
+        select from inner_values v
+        where v.path = '{}' and v.value <> 'null' and v.value is distinct from jsonb_build_object('$secret', v.value -> '$secret')
+    ) then
+        raise exception 'grns: payload: it has a secret, which SQL cannot seal: submit the task with a client, or over HTTP'
+            using errcode = 'invalid_parameter_value', detail = 'bad_submission';
+    end if;
+end
+$$;
+
 -- Creates one task and returns its id: for any language, inside the caller's own transaction. What is refused
 -- has the SQLSTATE 22023, and as its detail the word that the client raises too (`bad_submission`, `too_deep`, …).
 create function grns.submit_task(
@@ -448,12 +479,6 @@ begin
         when idempotency_key !~ '^[ -~]{1,255}$' then 'idempotency_key is 1 to 255 printable ASCII characters'
         when trace !~ '^[!-~]{1,128}$' then 'trace_id is 1 to 128 printable ASCII characters'
         when cause = '00000000-0000-0000-0000-000000000000' then 'causation_id: the nil UUID names no message'
-        when exists (
-            select from grns.task_types k
-            cross join unnest(k.secret_paths) as s (path)
-            where k.workspace = submit_task.workspace and k.task_type = submit_task.task_type
-                and (payload ? split_part(s.path, '.', 1) or s.path like '*%')
-        ) then 'payload: it has a secret, which SQL cannot seal: submit the task with a client, or over HTTP'
     end;
     if wrong is not null then
         raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value', detail = 'bad_submission';
@@ -469,6 +494,7 @@ begin
                 'needs', (select jsonb_agg(jsonb_build_object('task', n.id)) from unnest(needs) as n (id)))), workspace) as g);
     end if;
     perform grns.check_payload(payload);
+    perform grns.check_sealed(workspace, array[task_type], array[payload]);
     select * into answer from grns.submit_tasks(
         array[new_id], array[workspace], array[task_type], array[agent_type], array[priority::smallint],
         array[payload],

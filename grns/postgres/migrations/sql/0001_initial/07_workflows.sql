@@ -364,8 +364,10 @@ begin
             detail = case when is_cycle then 'dependency_cycle' else 'bad_submission' end;
     end if;
     perform grns.check_payload(p.payload) from unnest(payloads) as p (payload);
+    perform grns.check_sealed($2, types, payloads);
     if escalation is not null then
         perform grns.check_payload(escalation -> 'payload');
+        perform grns.check_sealed($2, array[escalation ->> 'task_type'], array[escalation -> 'payload']);
     end if;
     -- Nothing deletes them until this transaction has ended; a worker may end them meanwhile.
     select n.id into wrong

@@ -80,6 +80,7 @@ begin
             using errcode = 'invalid_parameter_value', detail = 'bad_schedule';
     end if;
     perform grns.check_payload(payload);
+    perform grns.check_sealed($13, array[$2], array[$3]);
     insert into grns.schedules as s (workspace, name, cron, every_seconds, time_zone, task_type, agent_type, payload,
         priority, max_attempts, overlap, catch_up, window_seconds, jitter_seconds,
         pause_after_failures, anchor_at, next_at, updated_by)

@@ -23,7 +23,7 @@ create table grns.task_types (
 create index task_types_followed on grns.task_types (workspace, task_type) where follow_ups <> '[]';
 
 -- Submits the follow-ups of tasks that have ended, and returns those that it has created. `errors` are those that the events of the ends
--- tell of; `is_bare` leaves out what the tasks had as payload, result and error. A payload that is deep is left out, too: that of a
+-- tell of; `is_bare` leaves out what the tasks had as payload and result. A payload that is deep is left out, too: that of a
 -- type that follows its own failures would grow with each of them. What has secrets goes to no other pool, whose workers would get them.
 create function grns.submit_follow_ups_of(ended text[], messages uuid[], kinds text[], errors jsonb[], is_bare boolean)
 returns table (id text, workspace text, agent_type text) language plpgsql as $$
@@ -37,8 +37,7 @@ begin
                 when s.status = 'succeeded' then jsonb_build_object('result', case
                     when is_bare or f.agent_type <> t.agent_type and t.result @? '$.**."$secret"' then null
                     when t.result -> 'is_document' = 'true' then t.result || '{"is_part": true}' else t.result end)
-                else jsonb_build_object('error', case when not is_bare then jsonb_build_object(
-                        'class', n.error ->> 'class', 'message', n.error ->> 'message') end,
+                else jsonb_build_object('error', jsonb_build_object('class', n.error ->> 'class', 'message', n.error ->> 'message'),
                     'payload', case when not (is_bare or f.agent_type <> t.agent_type and t.payload @? '$.**."$secret"'
                         or jsonb_path_exists(t.payload, 'strict $.**{32 to last} ? (@.type() == "object" || @.type() == "array")'))
                         then t.payload end)
@@ -113,15 +112,19 @@ begin
         begin
             return query select f.* from grns.submit_follow_ups_of(
                 ended[place:upto], messages[place:upto], kinds[place:upto], errors[place:upto], false) as f;
-        exception when data_exception or integrity_constraint_violation or program_limit_exceeded then
+        exception when data_exception or integrity_constraint_violation or program_limit_exceeded or raise_exception then
             for one in place .. upto loop
                 begin
                     return query select f.* from grns.submit_follow_ups_of(
                         ended[one:one], messages[one:one], kinds[one:one], errors[one:one], false) as f;
-                exception when data_exception or integrity_constraint_violation or program_limit_exceeded then
+                exception when data_exception or integrity_constraint_violation or program_limit_exceeded or raise_exception then
                     raise warning 'grns: a follow-up of task % has neither its payload nor its result: %', ended[one], sqlerrm;
-                    return query select f.* from grns.submit_follow_ups_of(
-                        ended[one:one], messages[one:one], kinds[one:one], errors[one:one], true) as f;
+                    begin
+                        return query select f.* from grns.submit_follow_ups_of(
+                            ended[one:one], messages[one:one], kinds[one:one], errors[one:one], true) as f;
+                    exception when raise_exception then  -- of a trigger of yours
+                        raise warning 'grns: task % has no follow-up: %', ended[one], sqlerrm;
+                    end;
                 end;
             end loop;
         end;
