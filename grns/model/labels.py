@@ -45,7 +45,7 @@ def _each_once(value: tuple[str, ...]) -> tuple[str, ...]:
 
 Title = Annotated[str, Field(max_length=LONGEST_TITLE), AfterValidator(_one_line)]
 Description = Annotated[str, Field(max_length=LONGEST_DESCRIPTION), AfterValidator(_readable)]
-Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/@-]{1,64}$")]
+Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/@-]{1,100}$")]
 Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS), AfterValidator(_each_once)]
 Metadata = Annotated[dict[str, Any], AfterValidator(_storable)]
 Creator = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_one_line)]

@@ -84,7 +84,7 @@ async def test_a_task_is_handed_over_and_worked_on(
         assert (await called(coder, "work_next", task_types=["code"], wait_seconds=0))["task"] is None
         made = await called(
             planner, "task_submit", task_type="code", payload={"title": "a form"},
-            title="Build a form", tags=["ui"],
+            title="Build a form", tags=["ui"], metadata={"ticket": 7}, created_by="ann",
         )  # fmt: skip
         assert (made["status"], made["next"]) == ("submitted", "call task_wait for its result")
         (listed,) = (await called(planner, "task_list", filter="tag:ui"))["tasks"]
@@ -105,7 +105,10 @@ async def test_a_task_is_handed_over_and_worked_on(
         }  # fmt: skip
         (listed,) = (await called(planner, "task_list", filter="status:succeeded"))["tasks"]
         assert listed["id"] == made["task_id"]
-        assert (await called(planner, "task_show", task_id=made["task_id"]))["result"] == {"commit": "abc"}
+        shown = await called(planner, "task_show", task_id=made["task_id"])
+        assert (shown["result"], shown["metadata"], shown["created_by"]) == (
+            {"commit": "abc"}, {"ticket": 7}, "ann",
+        )  # fmt: skip
         assert "succeeded" in (await called(planner, "task_explain", task_id=made["task_id"]))["sentence"]
 
 

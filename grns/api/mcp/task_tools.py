@@ -54,6 +54,8 @@ class SubmitArguments(Arguments):
     tags: Annotated[list[str] | None, Field(description="To find it by, as `tag:relaunch` in a filter.")] = (
         None
     )
+    metadata: Annotated[dict[str, Any] | None, Field(description="What other programs know it by.")] = None
+    created_by: Annotated[str | None, Field(description="Who wants it done, if it is not you.")] = None
     wait_seconds: WaitSeconds = 0.0
 
 

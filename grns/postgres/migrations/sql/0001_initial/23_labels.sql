@@ -64,7 +64,7 @@ create function grns.are_labels(said jsonb) returns boolean language sql immutab
         and coalesce(jsonb_typeof(said -> 'tags') = 'array', true)
         and case when jsonb_typeof(said -> 'tags') = 'array' then jsonb_array_length(said -> 'tags') <= 32 and not exists (
             select from jsonb_array_elements_text(said -> 'tags') as t (tag)
-            where t.tag is null or t.tag !~ '^[A-Za-z0-9_.:/@-]{1,64}$') else true end) is true
+            where t.tag is null or t.tag !~ '^[A-Za-z0-9_.:/@-]{1,100}$') else true end) is true
 $$;
 
 -- Keeps what is said of tasks that were created just now: arrays of their ids, of their workspaces and of labels (null: nothing).
@@ -72,7 +72,7 @@ create function grns.put_labels(ids text[], workspaces text[], labels jsonb[]) r
 begin
     if exists (select from unnest(labels) as l (said) where l.said is not null and not grns.are_labels(l.said)) then
         raise exception 'grns: a title has up to 255 characters in one line, a description up to 10,000; tags are up to 32 of'
-            ' A-Z a-z 0-9 _ . : / @ -, 64 each; metadata is a JSON object of up to 16 KiB; created_by has 1 to 255 characters;'
+            ' A-Z a-z 0-9 _ . : / @ -, 100 each; metadata is a JSON object of up to 16 KiB; created_by has 1 to 255 characters;'
             ' backoff has base_seconds and max_seconds, up to 366 days each, and a curve, exponential or polynomial'
             using errcode = 'invalid_parameter_value', detail = 'bad_submission';
     end if;
@@ -111,7 +111,7 @@ begin
         where e.value not in ('""', '[]', '{}', 'null'));
     if not grns.are_labels(changes) or changes ?| array['created_by', 'backoff'] then
         raise exception 'grns: a title has up to 255 characters in one line, a description up to 10,000; tags are up to 32 of'
-            ' A-Z a-z 0-9 _ . : / @ -, 64 each; metadata is a JSON object of up to 16 KiB'
+            ' A-Z a-z 0-9 _ . : / @ -, 100 each; metadata is a JSON object of up to 16 KiB'
             using errcode = 'invalid_parameter_value', detail = 'bad_edit';
     end if;
     update grns.labels l
