@@ -250,26 +250,35 @@ class Mailbox:
 
     async def look(self, agent: str, limit: int) -> Sequence[Mail]:
         """Return what `poll` does, without waiting."""
-        found: list[Mail] = []
+        opened: list[Mail] = []
         closed: SealedError | None = None
-        last = 0
-        while len(found) < limit:
-            known = len(found)
-            rows = await self._database.run("poll_mail", self._workspace, agent, limit - known, last)
+        last, is_full = 0, True
+        while is_full and len(opened) < limit:
+            most = limit - len(opened)
+            rows = await self._database.run("poll_mail", self._workspace, agent, most, last)
             for row in rows:
                 try:
-                    found.append(self._opened(_read(row)))
+                    opened.append(self._opened(_read(row)))
                 except SealedError as error:
                     if error.code == "no_key":  # it is left for a process that has the key
                         closed = SealedError(error.code, f"message {row['id']} of {agent}: {error}")
                     else:  # forged, or damaged: it holds up nothing
-                        found.append(_shown(row))
-            if len(found) == known + len(rows):
-                break
-            last = rows[-1]["seq"]
-        if closed is not None and not found:
+                        opened.append(_shown(row))
+            if is_full := len(rows) == most:
+                last = rows[-1]["seq"]
+        if closed is not None and not opened:
             raise closed
-        return found
+        return await self._delivered(opened) if opened else []
+
+    async def _delivered(self, found: Sequence[Mail]) -> Sequence[Mail]:
+        """Note that messages are handed out; return them without those acknowledged in the meantime."""
+        rows = await self._database.run("deliver_mail", [mail.seq for mail in found])
+        noted = {row["seq"]: row for row in rows}
+        return [
+            replace(mail, delivered_at=row["delivered_at"], deliveries=row["deliveries"])
+            for mail in found
+            if (row := noted.get(mail.seq)) is not None
+        ]
 
     def _opened(self, mail: Mail) -> Mail:
         bound = (str(mail.id), mail.to_agent or "")

@@ -81,6 +81,7 @@ MOMENTS: tuple[Moment, ...] = (
     *_statement("read_order", "worker-1"),
     *_statement("send_mail", "worker-1"),
     *_statement("poll_mail", "reader-1"),
+    *_statement("deliver_mail", "reader-1"),
     *_statement("ack_mail", "reader-1"),
     Moment("relay.read", "relay-1", "the lead"),
     Moment("relay.published", "relay-1", "the lead"),

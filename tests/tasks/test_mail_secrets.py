@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,8 +12,10 @@ import pytest
 
 from grns.client.client import Client
 from grns.errors import InvalidInputError, SealedError
+from grns.model.mail import Mail
 from grns.model.seal import Keyring, MasterKey
 from grns.postgres.database import Database
+from grns.tasks.mail import Mailbox
 from grns.tasks.rotate_secrets import count_sealed, rotate
 from tests.support.api import Door, good, problem_of
 from tests.support.store import fetch
@@ -116,6 +119,55 @@ async def test_without_a_key_nothing_is_sealed_or_opened(client: Client) -> None
         assert found == [{"n": 1}], "it holds up no others"
     mail._database.vault.keys = Keyring([OLD])
     assert [one.payload for one in await mail.poll("coder-1")] == [PAYLOAD, {"n": 1}]
+
+
+async def test_poll_without_the_key_marks_no_message_as_delivered(client: Client) -> None:
+    mail = client.mail
+    vault = mail._database.vault
+    sealed = await mail.send("login", PAYLOAD, to="coder-1", secret=SECRET)
+    vault.keys = None
+    for wait in (0, 5):
+        with pytest.raises(SealedError, match=str(sealed)):
+            await mail.poll("coder-1", wait=wait)
+    hello = await mail.send("hello", {"n": 1}, to="coder-1")
+    (got,) = await mail.poll("coder-1", wait=5)
+    assert (got.id, got.deliveries, got.delivered_at is not None) == (hello, 1, True)
+    assert await mail.ack("coder-1", [sealed, hello]) == 1, "only what was handed out is acknowledged"
+    (left,) = (await mail.list(to="coder-1", is_open=True)).rows
+    assert (left.id, left.deliveries, left.delivered_at) == (sealed, 0, None)
+    vault.keys = Keyring([OLD])
+    (got,) = await mail.poll("coder-1")
+    assert (got.id, got.payload, got.deliveries) == (sealed, PAYLOAD, 1)
+
+
+async def test_poll_with_another_key_passes_over_many_sealed_messages(
+    shared: Database, client: Client
+) -> None:
+    for n in range(12):
+        await client.mail.send("login", PAYLOAD, to="coder-1", secret=SECRET)
+        if n % 3 == 0:
+            await client.mail.send("hello", {"n": n}, to="coder-1")
+    client.mail._database.vault.keys = Keyring([NEW])
+    assert [one.payload["n"] for one in await client.mail.poll("coder-1", limit=2)] == [0, 3]
+    assert [one.payload["n"] for one in await client.mail.poll("coder-1", limit=9)] == [0, 3, 6, 9]
+    rows = await fetch(shared, "select m.type, m.deliveries from grns.mail m order by m.seq")
+    counts = [row["deliveries"] for row in rows if row["type"] == "hello"]
+    assert (counts, sum(row["deliveries"] for row in rows)) == ([2, 2, 1, 1], 6)
+
+
+async def test_poll_leaves_out_what_is_acknowledged_before_it_is_noted(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = [await client.mail.send("hello", {"n": n}, to="coder-1") for n in range(3)]
+    assert len(await client.mail.poll("coder-1")) == 3
+    deliver = Mailbox._delivered
+
+    async def acknowledge_first(self: Mailbox, found: Sequence[Mail]) -> Sequence[Mail]:
+        await self.ack("coder-1", sent[1])
+        return await deliver(self, found)
+
+    monkeypatch.setattr(Mailbox, "_delivered", acknowledge_first)
+    assert [one.id for one in await client.mail.poll("coder-1")] == [sent[0], sent[2]]
 
 
 async def test_rotation_seals_mail_again(shared: Database, client: Client) -> None:
