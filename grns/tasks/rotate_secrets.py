@@ -15,6 +15,8 @@ from grns.model.secret import replace_secrets
 from grns.model.vault import Vault
 from grns.postgres.database import Database, Row
 
+PAGE_ROWS = 500
+"""Rows that one statement looks at. If each has a document of 256 KiB, that takes about a second."""
 _BATCH = 200
 _KINDS = ("c", "e", "m", "o", "r", "s", "t", "w")
 _MOST_PASSES = 20
@@ -74,10 +76,14 @@ async def rotate(database: Database, on_progress: Callable[[int], None] = lambda
 async def _pages(database: Database) -> AsyncIterator[Sequence[Row]]:
     """Read all documents with secrets, one kind of row after the other."""
     for kind in _KINDS:
-        after = ""
-        while rows := await database.run("read_sealed", after, _BATCH, kind):
-            after = rows[-1]["place"]
-            yield rows
+        place, is_full = "", True
+        while is_full:
+            rows = await database.run("read_sealed", place, PAGE_ROWS, kind)
+            sealed = [row for row in rows if row["document"] is not None]
+            for start in range(0, len(sealed), _BATCH):
+                yield sealed[start : start + _BATCH]
+            is_full = bool(rows) and rows[-1]["number"] == PAGE_ROWS
+            place = rows[-1]["place"] if is_full else ""
 
 
 def _resealed_all(vault: Vault, rows: Sequence[Row]) -> tuple[list[Row], list[str]]:

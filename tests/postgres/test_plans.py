@@ -114,6 +114,21 @@ _FILL = rf"""
     select 'bad_json', '', 'cmd.task.execute.v1', 'GRNS_CMD', n, 1, '{{}}', '', '',
         case when n % 2 = 0 then 'new' else 'discarded' end
     from generate_series(1, {ROWS}) as n;
+    insert into grns.mail (id, workspace, to_agent, type, payload, expires_at)
+    select gen_random_uuid(), 'default', 'agent-' || n, 'x', '{{}}', now() + interval '1 h'
+    from generate_series(1, {ROWS}) as n;
+    insert into grns.steps (task_id, name, workspace, kind, value, attempt)
+    select 'gr-running-' || n / 3, 'step-' || n, 'default', 'step', '1', 1 from generate_series(1, {ROWS}) as n;
+    insert into grns.progress (task_id, workspace, checkpoint)
+    select 'gr-running-' || n, 'default', '{{}}' from generate_series(1, {ROWS}) as n;
+    insert into grns.operations (workspace, action, filter, canary, patch, created_by, matched, is_exact, state, due_at,
+        ended_at)
+    select 'workspace-' || n, 'redrive', '', false, '{{}}', 'me', 1, true, 'done', null, now()
+    from generate_series(1, {ROWS}) as n;
+    insert into grns.schedules (workspace, name, every_seconds, time_zone, task_type, agent_type, payload, priority,
+        overlap, catch_up, window_seconds, jitter_seconds, anchor_at, next_at, updated_by)
+    select 'workspace-' || n % 7, 'schedule-' || n, 60, 'UTC', 'x', 'worker', '{{}}', 1, 'skip', 'none', 0, 0, now(), now(), 'me'
+    from generate_series(1, {ROWS}) as n;
 """  # noqa: E501
 
 
@@ -219,6 +234,50 @@ async def test_what_an_agent_runs_is_counted_by_its_workers(connection: Connecti
 async def test_mail_is_listed_by_its_conversation_or_by_its_agent(connection: Connection) -> None:
     looks = looks_at(await plan_of(connection, "list_mail"), "mail")
     assert {"mail_conversation", "mail_of", "mail_open"} < {*looks}
+
+
+async def test_mail_is_handed_out_by_the_index_of_what_is_open(connection: Connection) -> None:
+    assert looks_at(await plan_of(connection, "poll_mail"), "mail") == ["mail_open"]
+    await connection.execute("deallocate hot")
+    assert {*looks_at(await plan_of(connection, "deliver_mail"), "mail")} == {"mail_pkey"}
+
+
+# The kinds of rows with secrets, and where they are.
+SEALED = {
+    "c": "progress", "e": "steps", "m": "mail", "o": "operations", "r": "tasks", "s": "schedules",
+    "t": "tasks", "w": "webhook_secrets",
+}  # fmt: skip
+
+
+async def test_rows_with_secrets_are_read_in_the_order_of_their_key(connection: Connection) -> None:
+    """Without a sort: that would read all of a table for one page."""
+    nodes = await plan_of(connection, "read_sealed")
+    for table in SEALED.values():
+        assert {*looks_at(nodes, table)} == {f"{table}_pkey"}
+    sorts = [node for node in nodes if node["Node Type"].endswith("Sort")]
+    assert "_pkey" not in json.dumps([node for node in sorts if "number" not in str(node["Sort Key"])])
+
+
+@pytest.mark.parametrize("kind", SEALED)
+async def test_read_sealed_looks_at_one_page_however_few_rows_have_secrets(
+    connection: Connection, kind: str
+) -> None:
+    table, place = SEALED[kind], ""
+    for _ in range(3):
+        before = await reads(connection, table)
+        (last,) = await connection.fetch(statement("read_sealed"), place, 500, kind)
+        after = await reads(connection, table)
+        assert sum(after.values()) - sum(before.values()) <= 500 + FEW
+        assert (last["number"], last["document"]) == (500, None)
+        assert last["place"] > place
+        place = last["place"]
+
+
+async def test_rows_that_are_sealed_again_are_found_by_their_key(connection: Connection) -> None:
+    nodes = await plan_of(connection, "reseal")
+    assert {table: {*looks_at(nodes, table)} for table in SEALED.values()} == {
+        table: {f"{table}_pkey"} for table in SEALED.values()
+    }
 
 
 @pytest.mark.parametrize(

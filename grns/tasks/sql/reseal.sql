@@ -23,13 +23,14 @@ tasks as (
 schedules as (
     update grns.schedules s set payload = w.becomes::jsonb
     from wanted w
-    where w.place = 's' || s.workspace || '/' || s.name and s.payload::text = w.was
+    where w.place like 's%' and s.workspace = split_part(substr(w.place, 2), '/', 1)
+        and s.name = substr(w.place, strpos(w.place, '/') + 1) and s.payload::text = w.was
     returning s.name
 ),
 operations as (
     update grns.operations o set patch = w.becomes::jsonb
     from wanted w
-    where w.place = 'o' || lpad(o.id::text, 20, '0') and o.patch::text = w.was
+    where o.id = case when w.place like 'o%' then substr(w.place, 2)::bigint end and o.patch::text = w.was
     returning o.id
 ),
 kept_checkpoints as (
@@ -77,7 +78,8 @@ mail as (
 kept_webhooks as (
     select s.id, w.becomes
     from wanted w
-    join grns.webhook_secrets s on w.place = 'w' || lpad(s.id::text, 20, '0') and s.secret = convert_to(w.was, 'UTF8')
+    join grns.webhook_secrets s on s.id = case when w.place like 'w%' then substr(w.place, 2)::bigint end
+    where s.secret = convert_to(w.was, 'UTF8')
     order by s.id
     for no key update of s skip locked
 ),
