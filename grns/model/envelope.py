@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import (
@@ -21,6 +21,9 @@ from pydantic import (
 from grns.errors import InvalidInputError, RejectedError
 from grns.model import subjects
 from grns.model.json import Limits, parse
+
+if TYPE_CHECKING:
+    from grns.model.secret import Scrubber
 
 SCHEMA_VERSION: Literal["v1"] = "v1"
 ENVELOPE_LIMITS = Limits(document_bytes=512 * 1024, nodes=10_100)
@@ -170,11 +173,13 @@ _CLEARER = {
 }
 
 
-def first_problem(error: ValidationError) -> str:
-    """Return the first error as `field: problem`, without values."""
+def first_problem(error: ValidationError, scrubber: Scrubber | None = None) -> str:
+    """Return the first error as `field: problem`, without values, and without secrets."""
     detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in detail["loc"]) or "document"
     problem = _CLEARER.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+    if scrubber is not None:
+        field, problem = scrubber.text(field), scrubber.text(problem)
     return f"{ascii(field)[1:-1][:100]}: {_printable(problem)[:200]}"
 
 

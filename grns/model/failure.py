@@ -12,10 +12,13 @@ import sysconfig
 import traceback
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grns
 from grns.model.outcome import Outcome, Verb
+
+if TYPE_CHECKING:
+    from grns.model.secret import Scrubber
 
 LONGEST_MESSAGE = 4000
 _FRAMES = 5
@@ -79,15 +82,17 @@ def failed(
     )
 
 
-def clean(text: str) -> str:
-    """Return text that JSON and Postgres can store, cut to a useful length."""
-    return text[: 2 * LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+def clean(text: str, scrubber: Scrubber | None = None) -> str:
+    """Return text that JSON and Postgres can store, without secrets, and cut to a useful length."""
+    most = 2 * LONGEST_MESSAGE
+    kept = text[:most] if scrubber is None else scrubber.part(text, 0, most)
+    return kept.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
-def error_message(error: BaseException) -> str:
-    """Return an exception's message, also if its `str` raises."""
+def error_message(error: BaseException, scrubber: Scrubber | None = None) -> str:
+    """Return an exception's message without secrets, also if its `str` raises."""
     try:
-        return clean(str(error))[:LONGEST_MESSAGE]
+        return clean(str(error), scrubber)[:LONGEST_MESSAGE]
     except Exception as broken:
         return f"(the exception's message cannot be read: {type(broken).__name__})"
 
@@ -153,8 +158,8 @@ def frames_of(error: BaseException, *, module: str) -> Frames:
     return Frames(own[::-1], others[::-1])
 
 
-def traceback_text(error: BaseException) -> str:
-    """Return the traceback from the handler's frame on; of a very long one its two ends."""
+def traceback_text(error: BaseException, scrubber: Scrubber | None = None) -> str:
+    """Return the traceback from the handler's frame on, without secrets; of a very long one its two ends."""
     first = error.__traceback__
     while first is not None and first.tb_frame.f_code.co_filename.startswith(_CALLERS):
         first = first.tb_next
@@ -165,10 +170,12 @@ def traceback_text(error: BaseException) -> str:
         text = "".join(entries.format()).rstrip()
     except Exception as broken:  # exceptions of users may raise anything
         return f"(no traceback: {type(broken).__name__})"
+    parts = [(0, len(text))]
     if len(text) > _LONGEST_TRACEBACK:
         half = _LONGEST_TRACEBACK // 2
-        text = f"{text[:half]}\n  […]\n{text[-half:]}"
-    return printable(text)
+        parts = [(0, half), (len(text) - half, len(text))]
+    shown = [text[start:end] if scrubber is None else scrubber.part(text, start, end) for start, end in parts]
+    return printable("\n  […]\n".join(shown))
 
 
 def printable(text: str) -> str:

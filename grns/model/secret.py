@@ -10,10 +10,12 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from grns.errors import InvalidInputError
 from grns.model.json import ANY_SIZE, Limits, dumps, jsonable
+from grns.model.secret_forms import LEAST_SCRUBBED, forms_of, places_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -24,8 +26,6 @@ STARS: Final = "*" * 10
 """What pydantic writes in place of one."""
 MASK: Final = "•••"
 """What is shown of one."""
-LEAST_SCRUBBED: Final = 6
-"""Secrets of fewer characters are not looked for in texts: too much else is alike."""
 MOST_PATHS: Final = 32
 _ANY = "*"
 # A stored secret, as Postgres or we write it; within a text that is JSON itself, its quotes are escaped.
@@ -147,14 +147,19 @@ def check_unmasked(value: Any) -> None:
 class Scrubber:
     """Removes the values of secrets from texts: of errors, of log lines, of what is streamed.
 
+    It finds them as they are, and as programs write them: see `grns.model.secret_forms`.
+
     Example:
         Scrubber(["hunter22"]).text("401 for hunter22")  # '401 for •••'
     """
 
     def __init__(self, values: Iterable[Any]) -> None:
         self._texts = set(_texts(values))
-        longest_first = sorted(self._texts, key=len, reverse=True)  # one may be part of another
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    @cached_property
+    def _forms(self) -> list[str]:
+        """What is looked for, the longest first. It is made for the first text: many attempts have none."""
+        return sorted({form for text in self._texts for form in forms_of(text)}, key=len, reverse=True)
 
     def with_those_of(self, other: Scrubber | None) -> Scrubber:
         """Return one that removes the secrets of both."""
@@ -164,11 +169,30 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         """Return a text with `•••` in place of each secret."""
-        return text if self._pattern is None else self._pattern.sub(MASK, text)
+        return self.part(text, 0, len(text))
+
+    def part(self, text: str, start: int, end: int) -> str:
+        """Return a part of a text with `•••` in place of each secret, also of one that the part cuts.
+
+        The rest of the text, which may be huge, is not read.
+        """
+        if not self._texts:
+            return text[start:end]
+        margin = len(self._forms[0])
+        before = max(0, start - margin)
+        window = text[before : end + margin]
+        at, end = start - before, end - before
+        shown: list[str] = []
+        for first, last in sorted(place for form in self._forms for place in places_of(form, window)):
+            if last > at and first < end:
+                if first >= at or not shown:  # else it overlaps the one before
+                    shown += (window[at:first], MASK)
+                at = last
+        return "".join((*shown, window[at:end]))
 
     def value(self, value: Any) -> Any:
         """Return a JSON value with `•••` in place of each secret within its texts."""
-        if self._pattern is None:
+        if not self._texts:
             return value
         if isinstance(value, str):
             return self.text(value)

@@ -163,7 +163,7 @@ class HandlerRunner:
 
         `state` replaces that of the lifespan.
         """
-        payload = payload_of(handler, lease.claim.payload)
+        payload = payload_of(handler, lease.claim.payload, lease.claim.scrubber)
         state = self._state_of(handler) if state is None else state
         context._begin(
             payload,
@@ -253,7 +253,7 @@ class HandlerRunner:
                 " pass it to tx.complete(...)",
             )
         most = None if self._results is None else self._results.most
-        return result_text(handler, result, self._result_limits, most)
+        return result_text(handler, result, self._result_limits, most, context._claim.scrubber)
 
     def _judge(
         self, error: BaseException, claim: Claim, handler: AnyHandler, lease: Lease, context: Context
@@ -279,9 +279,8 @@ class HandlerRunner:
         if (seconds := put_off_seconds(error)) is not None:
             self._emit(AttemptSnoozed(claim.id, claim.task_type, claim.attempt, claim.trace_id, seconds))
             return Outcome(Verb.SNOOZE, backoff_seconds=seconds)
-        error_class, message = describe(error, handler)
-        message = claim.scrubbed(message)
-        traceback = "" if is_on_purpose(error) else claim.scrubbed(redacted(traceback_text(error)))
+        error_class, message = describe(error, handler, claim.scrubber)
+        traceback = "" if is_on_purpose(error) else redacted(traceback_text(error, claim.scrubber))
         asked = asked_backoff(error)
         is_asked_for = isinstance(error, Retry) and claim.counted_attempts < claim.attempt_limit
         self._emit(
@@ -310,14 +309,15 @@ async def _called(function: Callable[..., Any], *arguments: Any) -> None:
         await answer
 
 
-async def _notify(hooks: Sequence[Callable[..., Any]], *arguments: Any) -> None:
+async def _notify(hooks: Sequence[Callable[..., Any]], context: Context, *arguments: Any) -> None:
     """Call hooks: they observe, and an attempt does not depend on them."""
     for hook in hooks:
         try:
             async with asyncio.timeout(_HOOK_SECONDS):
-                await _called(hook, *arguments)
+                await _called(hook, context, *arguments)
         except Exception as error:
-            _log.warning("hook_failed", hook=getattr(hook, "__qualname__", repr(hook)), error=repr(error))
+            told = context._claim.scrubbed(repr(error))
+            _log.warning("hook_failed", hook=getattr(hook, "__qualname__", repr(hook)), error=told)
 
 
 def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:

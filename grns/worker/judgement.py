@@ -25,12 +25,13 @@ from grns.model.secret import Path, with_secrets
 from grns.worker.step import NoKeyHereError, Suspended
 
 if TYPE_CHECKING:
+    from grns.model.secret import Scrubber
     from grns.worker.handler import Handler
 
     AnyHandler = Handler[Any, Any]
 
 
-def payload_of(handler: AnyHandler, text: str) -> Any:
+def payload_of(handler: AnyHandler, text: str, scrubber: Scrubber | None = None) -> Any:
     """Return a payload as a handler takes it. Raises Fail (`bad_payload`) if it does not validate."""
     signature = handler.call_signature
     if not signature.takes_payload:
@@ -41,11 +42,17 @@ def payload_of(handler: AnyHandler, text: str) -> Any:
     try:
         return signature.payload.validate_python(payload)
     except ValidationError as error:
-        problem = first_problem(error)
+        problem = first_problem(error, scrubber)
     raise Fail(f"payload.{problem}", error_class="bad_payload")  # outside of `except`: no traceback
 
 
-def result_text(handler: AnyHandler, result: Any, limits: Limits, most: Limits | None = None) -> str:
+def result_text(
+    handler: AnyHandler,
+    result: Any,
+    limits: Limits,
+    most: Limits | None = None,
+    scrubber: Scrubber | None = None,
+) -> str:
     """Return what a handler returned as JSON. Raises Fail (`bad_result`) if it cannot be stored.
 
     `most`: the limits of what can be kept as a blob; None: nothing can.
@@ -61,7 +68,7 @@ def result_text(handler: AnyHandler, result: Any, limits: Limits, most: Limits |
                 raise
             return dumps(value, most)
     except ValidationError as error:
-        problem = first_problem(error)
+        problem = first_problem(error, scrubber)
     except (InvalidInputError, PydanticSerializationError) as error:
         problem = str(error)
     raise Fail(f"the result cannot be stored: {problem}", error_class="bad_result")
@@ -99,13 +106,13 @@ def _dumped(adapter: TypeAdapter[Any], result: Any, secret: Sequence[Path]) -> A
     return with_secrets(document, adapter.dump_python(result, by_alias=True), secret) if secret else document
 
 
-def describe(error: BaseException, handler: AnyHandler) -> tuple[str, str]:
-    """Return the name under which an exception is grouped, and its message."""
-    message = error_message(error)
+def describe(error: BaseException, handler: AnyHandler, scrubber: Scrubber | None = None) -> tuple[str, str]:
+    """Return the name under which an exception is grouped, and its message, without secrets."""
+    message = error_message(error, scrubber)
     if isinstance(error, TimeoutError) and not message and handler.timeout_seconds is not None:
         message = f"no end after {handler.timeout_seconds} s"
     named = error.error_class if isinstance(error, (Retry, Fail)) else None
-    return clean(str(named or type(error).__name__))[:255], message
+    return clean(str(named or type(error).__name__), scrubber)[:255], message
 
 
 def is_on_purpose(error: BaseException) -> bool:

@@ -17,7 +17,6 @@ from grns.model.envelope import first_problem
 from grns.model.json import ANY_SIZE, Limits, dumps, loads_stored
 from grns.model.outcome import Claim
 from grns.model.secret import (
-    LEAST_SCRUBBED,
     SECRET,
     STARS,
     Path,
@@ -29,6 +28,7 @@ from grns.model.secret import (
     secrets_within,
     with_secrets,
 )
+from grns.model.secret_forms import LEAST_SCRUBBED
 from grns.model.vault import Vault
 from grns.worker.step import NoKeyHereError
 from grns.worker.step_function import adapter_of_value

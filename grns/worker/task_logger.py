@@ -28,10 +28,6 @@ def _no_scrubber() -> None:
     return None
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
 class LineBudget:
     """Numbers the lines of an attempt, and leaves out what is too many. The caller holds a lock."""
 
@@ -78,11 +74,6 @@ class TaskLogger:
         self._least_level = least_level
         self._fields = fields or {}
 
-    @property
-    def _scrub(self) -> Callable[[Any], Any]:
-        scrubber = self._find_scrubber()
-        return _as_it_is if scrubber is None else scrubber.value
-
     def __getattr__(self, name: str) -> Any:
         """Return a method that logs, or that returns another logger, or whatever else structlog's has."""
         if name in _DERIVE:
@@ -105,25 +96,21 @@ class TaskLogger:
     def _scrubbed(
         self, event: Any, arguments: tuple[Any, ...], fields: dict[str, Any]
     ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        if self._scrub is _as_it_is:
+        scrubber = self._find_scrubber()
+        if scrubber is None:
             return event, arguments, fields
         plain = {
-            name: value if name in _ABOUT else self._scrub(_value(value)) for name, value in fields.items()
+            scrubber.text(name): value if name in _ABOUT else _value(value, scrubber)
+            for name, value in fields.items()
         }
-        return self._scrub(message_of(event)), tuple([self._argument(one) for one in arguments]), plain
-
-    def _argument(self, value: Any) -> Any:
-        if isinstance(value, int | float):  # which the text may format as such
-            return value
-        return self._scrub(value if isinstance(value, dict) else message_of(value))
+        return message_of(event, (), scrubber), tuple([_argument(one, scrubber) for one in arguments]), plain
 
     def _without_values(self, fields: dict[str, Any], is_exception: bool) -> dict[str, Any]:
         """Return fields with the traceback as a text without secrets, in place of the error."""
-        is_error = fields.get("exc_info", is_exception)
-        error = is_error if isinstance(is_error, BaseException) else sys.exc_info()[1] if is_error else None
-        if error is None or self._scrub is _as_it_is:
+        scrubber = self._find_scrubber()
+        if scrubber is None or (error := _error_of(fields.get("exc_info", is_exception))) is None:
             return fields
-        return {**fields, "exc_info": False, "exception": self._scrub(traceback_text(error))}
+        return {**fields, "exc_info": False, "exception": traceback_text(error, scrubber)}
 
     def _derived(self, name: str, names: tuple[str, ...], fields: dict[str, Any]) -> TaskLogger:
         _, _, fields = self._scrubbed("", (), fields)
@@ -136,26 +123,35 @@ class TaskLogger:
         rounded = min(max(level // 10 * 10, logging.DEBUG), logging.CRITICAL)
         if rounded >= self._least_level:
             self._keep(rounded, False, event, arguments, fields)
+        fields = self._without_values(fields, False)
         return _written(partial(self._logger.log, rounded), event, arguments, fields)
 
     def _keep(
         self, level: int, is_exception: bool, event: Any, arguments: tuple[Any, ...], fields: dict[str, Any]
     ) -> None:
         said = {**self._fields, **fields}
-        is_error = said.pop("exc_info", is_exception)
+        error = _error_of(said.pop("exc_info", is_exception))
         said.pop("stack_info", None)
-        error = is_error if isinstance(is_error, BaseException) else sys.exc_info()[1] if is_error else None
+        scrubber = self._find_scrubber()
         if error is not None:
-            said["error"] = f"{type(error).__name__}: {error_message(error)}"[:LONGEST_MESSAGE]
-        self._note(
-            level,
-            self._scrub(message_of(event, arguments)),
-            fields_of(
-                said
-                if self._scrub is _as_it_is
-                else self._scrub({name: _value(one) for name, one in said.items()})
-            ),
-        )
+            said["error"] = f"{type(error).__name__}: {error_message(error, scrubber)}"[:LONGEST_MESSAGE]
+        self._note(level, message_of(event, arguments, scrubber), fields_of(said, scrubber))
+
+
+def _error_of(said: Any) -> BaseException | None:
+    """Return the error of `exc_info`: an exception, what `sys.exc_info()` returns, or a bool."""
+    if isinstance(said, tuple) and len(said) == 3:
+        said = said[1]
+    return said if isinstance(said, BaseException) else sys.exc_info()[1] if said else None
+
+
+def _argument(value: Any, scrubber: Scrubber) -> Any:
+    """Return an argument of a log line without secrets; numbers, which the line may format, as they are."""
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, dict):
+        return {_argument(name, scrubber): _argument(inner, scrubber) for name, inner in value.items()}
+    return message_of(value, (), scrubber)
 
 
 def _written(
@@ -168,13 +164,13 @@ def _written(
         return write(message_of(event, arguments), fields=fields_of(fields))
 
 
-def message_of(event: Any, arguments: tuple[Any, ...] = ()) -> str:
-    """Return what is logged as it is stored, also if its `str` raises."""
+def message_of(event: Any, arguments: tuple[Any, ...] = (), scrubber: Scrubber | None = None) -> str:
+    """Return what is logged as it is stored, without secrets, also if its `str` raises."""
     try:
         text = str(event)
         if arguments:
             text = _formatted(text, arguments)
-        return clean(text)[:LONGEST_MESSAGE]
+        return clean(text, scrubber)[:LONGEST_MESSAGE]
     except Exception as broken:
         return f"(the message cannot be read: {type(broken).__name__})"
 
@@ -187,28 +183,31 @@ def _formatted(text: str, arguments: tuple[Any, ...]) -> str:
         return f"{text} {arguments}"
 
 
-def fields_of(said: dict[str, Any]) -> str | None:
+def fields_of(said: dict[str, Any], scrubber: Scrubber | None = None) -> str | None:
     """Return fields as a JSON text: what is no JSON as its `repr`, and nothing of what is too large."""
     if not said:
         return None
-    fields = {clean(str(name))[:_LONGEST_NAME]: _value(value) for name, value in said.items()}
+    fields = {
+        clean(str(name), scrubber)[:_LONGEST_NAME]: _value(value, scrubber) for name, value in said.items()
+    }
     try:
         return dumps(fields, _FIELDS)
     except Exception:
         return dumps({"left_out": f"the fields have more than {MOST_FIELD_BYTES} bytes"})
 
 
-def _value(value: Any) -> Any:
+def _value(value: Any, scrubber: Scrubber | None = None) -> Any:
     try:
         dumps(found := jsonable(value), _FIELDS)
-        return found
+        return found if scrubber is None else scrubber.value(found)
     except Exception:
-        return _repr(value)
+        return _repr(value, scrubber)
 
 
-def _repr(value: Any) -> str:
+def _repr(value: Any, scrubber: Scrubber | None) -> str:
     try:
         text = value if isinstance(value, str) else repr(value)
-        return clean(text[:_LONGEST_REPR])[:_LONGEST_REPR]
+        kept = text[:_LONGEST_REPR] if scrubber is None else scrubber.part(text, 0, _LONGEST_REPR)
+        return clean(kept)[:_LONGEST_REPR]
     except Exception as broken:
         return f"(its value cannot be read: {type(broken).__name__})"

@@ -1,0 +1,118 @@
+"""Secrets within texts: as programs escape and encode them, and as they cut them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import traceback
+from collections.abc import Callable
+from urllib.parse import quote, urlencode
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from grns.model.failure import error_message, printable, traceback_text
+from grns.model.secret import MASK, Scrubber
+
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ+/FAASC\nBKcwggSjAgEAAo+IBAQC7VJ\n-----END\n"
+ODD = "clé \"of\" the 'canary'\n\ttab\r\x07 \\ & end"
+TOKEN = "eyJhbGciOiJIUzI1NiJ9." + "".join(f"{number:04}" for number in range(400))
+PARTS = {PEM: "MIIEvQIBAD", ODD: "canary", TOKEN: "eyJhbGci"}
+
+
+def repeated(text: str) -> str:
+    return repr(ValueError(f"bad {text!r}"))
+
+
+def in_group(text: str) -> str:
+    return "".join(traceback.format_exception(ExceptionGroup("some", [ValueError(f"bad\n{text}")])))
+
+
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "repr": repr,
+    "repr beside both quotes": lambda text: repr(f"'\" {text}"),
+    "repr of bytes": lambda text: repr(text.encode()),
+    "ascii": ascii,
+    "repr in repr": repeated,
+    "repr in repr in repr": lambda text: repr(ValueError(repeated(text))),
+    "repr in JSON": lambda text: json.dumps({"error": repr(text)}),
+    "JSON": json.dumps,
+    "JSON in Unicode": lambda text: json.dumps(text, ensure_ascii=False),
+    "JSON in JSON": lambda text: json.dumps({"body": json.dumps({"key": text})}),
+    "printable": printable,
+    "URL": quote,
+    "form": lambda text: urlencode({"key": text}),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "basic": lambda text: base64.b64encode(f"user:{text}".encode()).decode(),
+    "base64 of a URL": lambda text: base64.urlsafe_b64encode(f"ab{text}c".encode()).decode(),
+    "stripped": str.strip,
+}
+
+
+@pytest.mark.parametrize("secret", [PEM, ODD, TOKEN], ids=["pem", "odd", "token"])
+@pytest.mark.parametrize("written", WRITTEN)
+def test_a_secret_is_found_as_programs_write_it(written: str, secret: str) -> None:
+    text = WRITTEN[written](secret)
+    shown = Scrubber([secret]).text(f"before {text} behind")
+    assert (shown.startswith("before "), shown.endswith(" behind")) == (True, True)
+    assert MASK in shown
+    assert PARTS[secret] not in shown
+    assert len(shown) < 60, "no part of it is left but what the text has around it"
+
+
+def test_the_lines_of_a_secret_are_found_where_they_are_indented() -> None:
+    shown = Scrubber([PEM]).text(in_group(PEM))
+    assert "ValueError: bad" in shown
+    assert not any(line in shown for line in PEM.splitlines() if len(line) >= 16)
+
+
+class Order(BaseModel):
+    number: int
+
+
+def test_what_a_library_has_cut_is_found() -> None:
+    with pytest.raises(ValidationError) as refused:
+        Order.model_validate({"number": TOKEN})
+    text = str(refused.value)
+    assert TOKEN[:20] in text
+    assert TOKEN[-20:] in text
+    shown = Scrubber([TOKEN]).text(text)
+    assert f"input_value='{MASK}...{MASK}'" in shown
+    assert Scrubber([TOKEN]).text(f"bad {TOKEN[:180]}") == f"bad {MASK}"
+    assert Scrubber([TOKEN]).text(f"bad {TOKEN[:180]}\nnext") == f"bad {MASK}\nnext"
+
+
+def test_a_text_that_only_begins_alike_is_left_as_it_is() -> None:
+    scrubber = Scrubber(["https://hooks.example.com/services/T000/B000/secret"])
+    text = "GET https://hooks.example.com/services/help: 404, see ...services/T000/B000/secre"
+    assert scrubber.text(text) == text
+
+
+@pytest.mark.parametrize("place", [0, 30, 31, 46, 47, 55, 60])
+def test_a_part_of_a_text_has_nothing_of_a_secret_that_it_cuts(place: int) -> None:
+    scrubber, text = Scrubber(["hunter22-hunter22"]), "x" * 30 + "hunter22-hunter22" + "y" * 30
+    assert "r22" not in (before := scrubber.part(text, 0, place))
+    assert "r22" not in (after := scrubber.part(text, place, len(text)))
+    assert (before.count("x") + after.count("x"), before.count("y") + after.count("y")) == (30, 30)
+
+
+def test_secrets_that_overlap_are_removed_whole() -> None:
+    assert Scrubber(["abcdefgh", "efghijkl"]).text("-abcdefghijkl-") == f"-{MASK}-"
+    assert Scrubber(["abcdefgh"]).text("abcdefghabcdefgh") == MASK * 2
+
+
+@pytest.mark.parametrize("before", [0, 100, 3990, 7995, 8000])
+def test_the_message_and_the_traceback_of_an_error_are_cut_last(before: int) -> None:
+    scrubber = Scrubber([TOKEN])
+    try:
+        raise ValueError("." * before + TOKEN + "." * 20_000)
+    except ValueError as error:
+        told = error_message(error, scrubber) + traceback_text(error, scrubber)
+    assert "eyJ" not in told
+    assert "0001" not in told
+    try:
+        raise ValueError("." * 20_000 + TOKEN + "." * before)
+    except ValueError as error:
+        told = traceback_text(error, scrubber)
+    assert "0399" not in told
