@@ -189,6 +189,9 @@ async def test_a_worker_of_an_older_version_takes_no_declaration_back(shared: Da
 
     who = Claimant("worker-newer", "default", "worker", {"call": 3}, 15.0)
     await registry.register(shared, who, concurrency=2, version="2")
+    assert await start() == {"call": {"host"}}, "it starts itself, or with others"
+    await declare(shared)
+    await fetch(shared, "update grns.workers set started_at = now() - interval '1 minute'")
     assert await start() == {"call": {"token", "spare.*", "host"}, "deploy": {"account.password"}}
     await fetch(shared, "update grns.workers set stopped_at = now() where agent_id = $1", who.agent_id)
     assert await start() == {"call": {"host"}}

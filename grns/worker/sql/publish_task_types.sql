@@ -5,6 +5,7 @@ with pool as (
     select exists (
         select from grns.workers w
         where w.workspace = $1 and w.agent_type = $2 and w.stopped_at is null and w.last_seen_at > now() - interval '1 minute'
+            and w.started_at < now() - interval '10 seconds'  -- not this one, nor those that start with it
     ) as has_workers
 ),
 gone as (
