@@ -27,7 +27,7 @@ _PART_TASKS = 20_000
 _LAST_SEQ = "select case when is_called then last_value else 0 end from grns.events_seq"
 _FINISHED = "select count(*) from grns.events where seq > $1 and kind = 'evt.task.completed'"
 
-_WORKERS = "select count(*) from grns.workers where stopped_at is null"
+_WORKERS = "select count(*) from grns.workers where stopped_at is null and agent_type = 'worker'"
 _BARE_COMMIT = "insert into bench_commits default values"
 
 _COMMANDS = {"worker": ("worker", "start"), "server": ("server",)}

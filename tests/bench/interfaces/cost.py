@@ -20,7 +20,7 @@ from tests.bench.whole_way import passed
 
 _DAEMONS = ("relay", "reaper", "scheduler", "stats")
 # An open overview asks for itself again every three seconds; somebody looks through a list besides.
-_LIST, _OVERVIEW_EVERY = "/tasks?filter=state%3Adead", 3
+_LIST, _OVERVIEW_EVERY = "/tasks?filter=status%3Adead", 3
 _TURN_SECONDS = 1.0
 _GOOD = 300
 _WARM = 3_000
