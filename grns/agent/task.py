@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from json import loads
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,7 +25,7 @@ from grns.errors import (
     TaskSignal,
     UnavailableError,
 )
-from grns.model.blob import stands_for_document
+from grns.model.blob import BLOB, parse_document, stands_for_document
 from grns.model.json import Limits
 from grns.model.log_line import LEVELS
 from grns.model.outcome import Claim
@@ -168,7 +167,10 @@ class AgentTask(MailMethods, PersonMethods):
         self._output.write(chunk, kind)
 
     async def _document(self, value: Any) -> Any:
-        return loads(await self._client.get_blob(value)) if stands_for_document(value) else value
+        if not stands_for_document(value):
+            return value
+        body = await self._client.get_blob(value)
+        return await asyncio.to_thread(parse_document, body, value[BLOB])
 
     async def _send_mail(
         self,

@@ -20,11 +20,12 @@ _SIGN = f'"{BLOB}"'
 _IS_PART = "is_part"
 _KEEPS = "keeps"
 _ID = re.compile(r"sha256-[0-9a-f]{64}")
-_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+# Also one that does not end: whatever a blob has, each of its bytes is looked at once.
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\(?s:.)[^"\\]*+)*+(?:"|\\?\Z)')
 MOST_VALUES = 1_000_000
 """How many JSON values a document may have that is kept as a blob."""
-MOST_KEPT = 1000
-"""How many blobs such a document may refer to."""
+MOST_KEPT = 2500
+"""How many blobs such a document may refer to: about as many as a short one can."""
 
 
 class Blob(dict[str, Any]):
@@ -192,7 +193,7 @@ async def with_documents(value: Any, read: Callable[[Any], Awaitable[bytes]], mo
                 body = await read(inner)
                 if len(body) > left:
                     raise too_large
-                known[digest] = len(body), await asyncio.to_thread(_document, body, digest)
+                known[digest] = len(body), await asyncio.to_thread(parse_document, body, digest)
             size, document = known[digest]
             left -= size
             if left < 0:
@@ -205,14 +206,18 @@ async def with_documents(value: Any, read: Callable[[Any], Awaitable[bytes]], mo
     return await resolved(value)
 
 
-def _document(body: bytes, digest: str) -> Any:
-    # Every submitter can put such a blob.
+def parse_document(body: bytes, name: str) -> Any:
+    """Return the JSON document in a blob, which anyone who submits may have put. It may take a while.
+
+    Raises:
+        InvalidInputError: `bad_document`: it is not JSON, or has more values than memory should.
+    """
     if _signs(body) > 2 * MOST_VALUES and _signs(_TEXT.sub(b"", body)) > 2 * MOST_VALUES:
-        raise InvalidInputError("bad_document", f"blob {digest} has more than {MOST_VALUES:,} JSON values")
+        raise InvalidInputError("bad_document", f"blob {name} has more than {MOST_VALUES:,} JSON values")
     try:
         return loads_stored(body.decode())
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError("bad_document", f"blob {digest} is not a JSON document") from error
+        raise InvalidInputError("bad_document", f"blob {name} is not a JSON document") from error
 
 
 def _signs(body: bytes) -> int:

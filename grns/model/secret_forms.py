@@ -13,9 +13,10 @@ LEAST_SCRUBBED = 6
 """Secrets of fewer characters are not looked for in texts: too much else is alike."""
 _MOST_ESCAPES = 3  # such as of an error that an error quotes, as a field of a log line
 _LEAST_LINE = 16  # a line of a secret that has several
-_LEAST_PART = 16  # what is left of a secret that something has cut
+_LEAST_PART, _MOST_PART = 16, 256  # of what a library has left of a secret
+_LONG = 4096  # the more a secret has, the more all of its forms have
 _LEAST_CUT = 32  # a shorter secret is looked for as a whole only
-_DOTS = ("...", "…")
+_DOTS = ("...", "…", "\\u2026")
 _ESCAPES = (
     lambda text: repr(text)[1:-1],
     lambda text: repr(text + "'\"")[1:-4],  # as within a text that has both quotes
@@ -33,8 +34,8 @@ def forms_of(secret: str) -> set[str]:
     That is as it is; escaped up to three times as Python's `repr` and JSON do; in URLs; in base64, also as a
     part of something longer; and the lines of one that has several.
     """
-    found = new = {secret, secret.strip()}
-    for _ in range(_MOST_ESCAPES):
+    found = new = {form for form in (secret, secret.strip()) if len(form) >= LEAST_SCRUBBED}
+    for _ in range(_MOST_ESCAPES if len(secret) <= _LONG else 1):
         new = {escape(form) for form in new for escape in _ESCAPES} - found
         found = found | new
     raw = secret.encode("utf-8", "surrogatepass")
@@ -53,9 +54,9 @@ def _base64_forms(raw: bytes) -> Iterator[str]:
 
 
 def places_of(form: str, text: str) -> Iterator[tuple[int, int]]:
-    """Yield where a text has a form of a secret, or what is left of a long one that something has cut.
+    """Yield where a text has a form of a secret, or what a library has left of a long one: `beginning...end`.
 
-    Libraries cut it to `beginning...end`. A text that was cut ends with the beginning of it.
+    The time grows with the length of the text, whatever the text and the secret are.
     """
     start = text.find(form)
     while start >= 0:
@@ -63,25 +64,33 @@ def places_of(form: str, text: str) -> Iterator[tuple[int, int]]:
         start = text.find(form, start + len(form))
     if len(form) < _LEAST_CUT:
         return
-    start = text.find(form[:_LEAST_PART])
+    for dots in _DOTS:
+        place = text.find(dots)
+        while place >= 0:
+            if (length := _beginning(form, text[max(0, place - _MOST_PART) : place])) > 0:
+                yield place - length, place
+            after = place + len(dots)
+            if (length := _end(form, text[after : after + _MOST_PART])) > 0:
+                yield after, after + length
+            place = text.find(dots, after)
+
+
+def _beginning(form: str, before: str) -> int:
+    """Return how many characters of the beginning of a form a text ends with; 0: too few."""
+    start = before.find(form[:_LEAST_PART])
     while start >= 0:
-        end = start + _alike(text[start : start + len(form)], form)
-        if end == len(text) or text.startswith(("\n", *_DOTS), end):
-            yield start, end
-        start = text.find(form[:_LEAST_PART], end)
-    start = text.find(form[-_LEAST_PART:])
+        if form.startswith(before[start:]):
+            return len(before) - start
+        start = before.find(form[:_LEAST_PART], start + 1)
+    return 0
+
+
+def _end(form: str, after: str) -> int:
+    """Return how many characters of the end of a form a text begins with; 0: too few."""
+    start = after.rfind(form[-_LEAST_PART:])
     while start >= 0:
         end = start + _LEAST_PART
-        backwards = text[max(0, end - len(form)) : end][::-1]
-        start = end - _alike(backwards, form[::-1])
-        if text.endswith(_DOTS, 0, start):
-            yield start, end
-        start = text.find(form[-_LEAST_PART:], end)
-
-
-def _alike(one: str, other: str) -> int:
-    """Return how many characters two texts have in common at their beginning."""
-    if one == other:
-        return len(one)
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
+        if form.endswith(after[:end]):
+            return end
+        start = after.rfind(form[-_LEAST_PART:], 0, end - 1)
+    return 0

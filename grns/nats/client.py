@@ -340,6 +340,10 @@ class JetStream:
         """Return the newest message of a stream; None if it is empty."""
         return await self._streams.last_message(stream)
 
+    async def message_at(self, stream: str, seq: int) -> StoredMessage | None:
+        """Return the message of a stream with this number; None if it does not have it any more."""
+        return await self._streams.message_at(stream, seq)
+
     def stored(self, stream: str, *, since: datetime, until: datetime) -> AsyncIterator[StoredMessage]:
         """Read the messages stored between two times by the stream's clock, oldest first."""
         return self._streams.stored(stream, since=since, until=until)

@@ -48,6 +48,10 @@ class Streams:
         """Return the newest message that the stream still has."""
         return _stored(stream, await self._message(stream, {"last_by_subj": ">"}))
 
+    async def message_at(self, stream: str, seq: int) -> StoredMessage | None:
+        """Return the message with this number; None if the stream does not have it any more."""
+        return _stored(stream, await self._message(stream, {"seq": seq}))
+
     async def stored(self, stream: str, *, since: datetime, until: datetime) -> AsyncIterator[StoredMessage]:
         """Read the messages stored between two times by their numbers, many at a time."""
         seq, last_seq = await self._first_since(stream, since)

@@ -74,12 +74,14 @@ class LostRange(NamedTuple):
 class LastAcknowledged:
     """The epoch and highest number of a stream at its last acknowledgement.
 
-    `lost` are the rows that it has lost and does not have again yet.
+    `last_row` is the number in the log of the message that has this number; None: not known. `lost` are the
+    rows that the stream has lost and does not have again yet.
     """
 
     epoch: str | None
     last_seq: int
     lost: LostRange | None = None
+    last_row: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ async def read_cursor(database: Database | Session) -> RelayCursor:
 def _place(row: Row, name: str) -> LastAcknowledged:
     since = row[f"{name}_lost_since"]
     lost = None if since is None else LostRange(since, row[f"{name}_lost_settled"])
-    return LastAcknowledged(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost)
+    return LastAcknowledged(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost, row[f"{name}_last_row"])
 
 
 async def hold(
@@ -127,7 +129,7 @@ async def hold(
         "hold_relay", lease.epoch, lease.seconds, cursor.low, [span[0] for span in cursor.published],
         [span[1] for span in cursor.published], events.epoch, events.last_seq, *(events.lost or _NOTHING),
         dead_letters.epoch, dead_letters.last_seq, *(dead_letters.lost or _NOTHING), cursor.timeline,
-        is_idle,
+        is_idle, events.last_row, dead_letters.last_row,
     )  # fmt: skip
     if not rows:
         return None

@@ -38,7 +38,7 @@ class OrderedPublisher:
     """
 
     transport: JetStream
-    on_receipt: Callable[[Receipt], None]
+    on_receipt: Callable[[Receipt, int], None]  # with the row that the headers of the message name
     on_trouble: Callable[[], None]
     may_send: Callable[[], bool]
     max_bytes: int
@@ -218,7 +218,7 @@ class OrderedPublisher:
             failpoint.reach("relay.acknowledged")
             self._note_taken(message)
             self.note_published((message.entry,), 0 if message.is_replay else message.sent_ns)
-            self.on_receipt(answer)
+            self.on_receipt(answer, message.entry.seq)
             if message.on_receipt is not None:
                 message.on_receipt(answer)
             self._end(message)

@@ -1,7 +1,8 @@
 """Detect what the broker has lost although it had acknowledged it, and replay it.
 
 A stream that was created again has another epoch. A stream that lost its end is shorter than what it
-acknowledged, or acknowledges a new message with a number that it gave out before.
+acknowledged, acknowledges a new message with a number that it gave out before, or has another message there:
+the leader that saw the numbers go back may have died before it persisted that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import partial
 from grns.errors import DriftError, GrnsError
 from grns.model import subjects
 from grns.nats import JetStream
-from grns.nats.messages import Receipt, StreamState, whole_number
+from grns.nats.messages import Receipt, StoredMessage, StreamState, whole_number
 from grns.outbox import log
 from grns.outbox.message import OutboxMessage
 from grns.postgres.database import Session
@@ -86,20 +87,38 @@ class LossReplay:
 
 @dataclass(slots=True)
 class StreamPosition:
-    """The epoch and highest number that one stream has acknowledged."""
+    """The epoch and highest number that one stream has acknowledged.
+
+    `last_row` is the number in the log of the message that has this number; None: not known. What may have
+    been lost is `doubted`, such a number and its row, until the stream has been asked for it: what is
+    acknowledged meanwhile may stand in its place.
+    """
 
     stream: str
     epoch: str | None
     last_seq: int
     lost: log.LostRange | None  # an earlier leader has not sent it again
+    last_row: int | None = None
     went_back: bool = False
+    doubted: tuple[int, int | None] | None = None
+    doubts: int = 0  # how often it was doubted
 
-    def note(self, receipt: Receipt) -> bool:
+    @property
+    def known(self) -> tuple[int, int | None]:
+        """The number that the stream is to be asked for, and the row that stands there."""
+        return self.doubted or (self.last_seq, self.last_row)
+
+    def doubt(self) -> None:
+        """Note that what was acknowledged so far may be lost."""
+        self.doubted = self.known
+        self.doubts += 1
+
+    def note(self, receipt: Receipt, row: int) -> bool:
         """Note one acknowledgement; return True if its number was given out before."""
         is_odd = receipt.seq <= self.last_seq and not receipt.duplicate
         self.went_back = self.went_back or is_odd
         if receipt.seq > self.last_seq:
-            self.last_seq = receipt.seq
+            self.last_seq, self.last_row = receipt.seq, row
         return is_odd
 
     def loss(self, state: StreamState, acknowledged: int, went_back: bool) -> str | None:
@@ -118,10 +137,11 @@ class StreamFinding:
     """The state of a stream, and the `reason` if it has lost messages.
 
     `survived` is the log number of its last message, if only its end is lost and this message was stored
-    before the loss. All rows up to `low` were published.
+    before the loss. All rows up to `low` were published. It was asked after so many `doubts`.
     """
 
     position: StreamPosition
+    doubts: int
     state: StreamState
     reason: str | None
     survived: int | None
@@ -149,12 +169,11 @@ class StreamLossDetector:
     @property
     def places(self) -> dict[str, log.LastAcknowledged]:
         """Positions to persist: the next leader takes over losses that are not replayed yet."""
-        return {
-            stream: log.LastAcknowledged(
-                _SUSPECT if position.went_back else position.epoch, position.last_seq, self._lost(position)
-            )
-            for stream, position in self.positions.items()
-        }
+        return {stream: self._place(position) for stream, position in self.positions.items()}
+
+    def _place(self, position: StreamPosition) -> log.LastAcknowledged:
+        epoch, (seq, row) = _SUSPECT if position.went_back else position.epoch, position.known
+        return log.LastAcknowledged(epoch, seq, self._lost(position), row)
 
     def _lost(self, position: StreamPosition) -> log.LostRange | None:
         replay = self._replay
@@ -167,14 +186,16 @@ class StreamLossDetector:
         """Return whether a loss is being replayed."""
         return self._replay is not None
 
-    def note(self, receipt: Receipt) -> None:
-        """Note one acknowledgement."""
+    def note(self, receipt: Receipt, row: int) -> None:
+        """Note one acknowledgement, of the message of this row of the log."""
         position = self.positions.get(receipt.stream)
-        if position is not None and position.note(receipt):
+        if position is not None and position.note(receipt, row):
             self.suspect()
 
     def suspect(self) -> None:
         """Ask the streams again soon."""
+        for position in self.positions.values():
+            position.doubt()
         self._look_at = min(self._look_at, self._looked_at + _LOOK_AGAIN_SECONDS)
 
     async def look(self, low: int, high: int) -> None:
@@ -206,7 +227,8 @@ class StreamLossDetector:
         self._looked_at = time.monotonic()
         self._look_at = self._looked_at + _LOOK_SECONDS
         known = {
-            position.stream: (position.last_seq, position.went_back) for position in self.positions.values()
+            position.stream: (position.known, position.doubts, position.went_back)
+            for position in self.positions.values()
         }
         findings: list[StreamFinding] = []
         try:
@@ -246,17 +268,22 @@ class StreamLossDetector:
         return await log.read_range(self.session, after, up_to, limit, most_bytes, patterns)
 
     async def _find(
-        self, position: StreamPosition, acknowledged: int, went_back: bool, low: int
+        self, position: StreamPosition, known: tuple[int, int | None], doubts: int, went_back: bool, low: int
     ) -> StreamFinding:
         """Compare one stream with what it had acknowledged when the check began."""
+        acknowledged, row = known
         state = await self.transport.state(position.stream)
         reason = position.loss(state, acknowledged, went_back)
+        if reason is None and position.epoch is not None and row is not None:
+            found = await self.transport.message_at(position.stream, acknowledged)
+            if found is not None and _row_of(found) != row:
+                went_back, reason = True, "the stream lost its end"
         is_cut = reason is not None and state.epoch == position.epoch and not went_back
         last = await self.transport.last_message(position.stream) if is_cut else None
-        survived = whole_number(last.headers.get("Grns-Seq", "")) if last is not None else None
+        survived = _row_of(last) if last is not None else None
         if survived is not None and survived > low:
             survived = None  # it may have been stored just now, after the loss
-        return StreamFinding(position, state, reason, survived, low)
+        return StreamFinding(position, doubts, state, reason, survived, low)
 
     async def _take_in(self, finding: StreamFinding, high: int) -> None:
         """Replay what a stream has lost, and note its state."""
@@ -266,7 +293,9 @@ class StreamLossDetector:
             self.emit(BrokerLost(reason, since))
             self._send_again(position, log.LostRange(since, since), high)
             position.went_back = False
-            position.last_seq = state.last_seq
+            position.last_seq, position.last_row, position.doubted = state.last_seq, None, None
+        elif position.doubts == finding.doubts:
+            position.doubted = None
         position.epoch = state.epoch
 
     async def _lost_since(self, finding: StreamFinding, high: int) -> int:
@@ -288,9 +317,16 @@ class StreamLossDetector:
             self._replay.extend(lost, high, pattern)
 
 
+def _row_of(message: StoredMessage) -> int | None:
+    return whole_number(message.headers.get("Grns-Seq", ""))
+
+
 def positions(places: Mapping[str, log.LastAcknowledged]) -> dict[str, StreamPosition]:
     """Return the positions of the streams whose losses are replayed, as the cursor has them."""
-    return {
-        stream: StreamPosition(stream, places[stream].epoch, places[stream].last_seq, places[stream].lost)
-        for stream in _PATTERNS
+    found = {
+        stream: StreamPosition(stream, place.epoch, place.last_seq, place.lost, place.last_row)
+        for stream, place in ((stream, places[stream]) for stream in _PATTERNS)
     }
+    for position in found.values():
+        position.doubt()  # the leader before may have seen its numbers go back, and persisted nothing
+    return found

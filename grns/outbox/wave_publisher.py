@@ -128,7 +128,7 @@ class WavePublisher:
     transport: JetStream
     ordered: OrderedPublisher
     on_done: Callable[[int, int], None]
-    on_receipt: Callable[[Receipt], None]
+    on_receipt: Callable[[Receipt, int], None]  # with the row that the headers of the message name
     on_trouble: Callable[[], None]
     may_send: Callable[[], bool]
     max_bytes: int
@@ -227,7 +227,7 @@ class WavePublisher:
             return
         failpoint.reach("relay.acknowledged")
         self.ordered.note_published(chunk, began_ns)
-        self.on_receipt(answer)
+        self.on_receipt(answer, chunk[0].seq)
         self._end(reading, chunk)
 
     def _hand_over(self, reading: _Reading, chunk: Sequence[LogEntry]) -> None:

@@ -29,6 +29,7 @@ from grns.model.blob import (
     as_document,
     digest_of,
     kept_by,
+    parse_document,
     stands_for_document,
 )
 from grns.model.json import loads_stored
@@ -235,11 +236,15 @@ class Blobs:
 
         Raises:
             NotFoundError: there is no such blob in this workspace.
+            InvalidInputError: `bad_document`: it is not a JSON document.
 
         Example:
             result = await client.blobs.document((await client.get(task_id)).result)
         """
-        return loads_stored((await self.get(value)).decode()) if stands_for_document(value) else value
+        if not stands_for_document(value):
+            return value
+        body = await self.get(value)
+        return await asyncio.to_thread(parse_document, body, value[BLOB])
 
     async def state(self, blob: Mapping[str, Any] | str) -> BlobState:
         """Return what is known of a blob. Raises NotFoundError."""

@@ -323,7 +323,7 @@ def _shown(row: Row) -> Mail:
 
 def _id_of(said: UUID | str | None) -> UUID:
     try:
-        return uuid4() if said is None else UUID(str(said))
+        return UUID(str(said)) if said else uuid4()
     except ValueError as error:
         raise InvalidInputError("bad_message", "message_id is a UUID") from error
 

@@ -15,9 +15,8 @@ from grns.model.secret import replace_secrets
 from grns.model.vault import Vault
 from grns.postgres.database import Database, Row
 
-PAGE_ROWS = 500
-"""Rows that one statement looks at. If each has a document of 256 KiB, that takes about a second."""
-_BATCH = 200
+PAGE_ROWS = 200
+"""Rows that one statement looks at: with documents of 256 KiB each, they are 50 MiB."""
 _KINDS = ("c", "e", "m", "o", "r", "s", "t", "w")
 _MOST_PASSES = 20
 _PAUSE_SECONDS = 0.5
@@ -79,9 +78,8 @@ async def _pages(database: Database) -> AsyncIterator[Sequence[Row]]:
         place, is_full = "", True
         while is_full:
             rows = await database.run("read_sealed", place, PAGE_ROWS, kind)
-            sealed = [row for row in rows if row["document"] is not None]
-            for start in range(0, len(sealed), _BATCH):
-                yield sealed[start : start + _BATCH]
+            if sealed := [row for row in rows if row["document"] is not None]:
+                yield sealed
             is_full = bool(rows) and rows[-1]["number"] == PAGE_ROWS
             place = rows[-1]["place"] if is_full else ""
 

@@ -89,7 +89,7 @@ def make(transport: JetStream, told: list[Signal]) -> OrderedPublisher:
     """Return what sends through a transport."""
     return OrderedPublisher(
         transport=transport,
-        on_receipt=lambda _receipt: None,
+        on_receipt=lambda _receipt, _row: None,
         on_trouble=lambda: None,
         may_send=lambda: True,
         max_bytes=100_000,
@@ -159,7 +159,7 @@ async def test_nothing_is_sent_once_it_may_not_be_however_much_room_there_is(
     allowed = iter([True] * 3)
     outbound = OrderedPublisher(
         transport=transport,
-        on_receipt=lambda _receipt: None,
+        on_receipt=lambda _receipt, _row: None,
         on_trouble=lambda: None,
         may_send=lambda: next(allowed, False),
         max_bytes=100_000,

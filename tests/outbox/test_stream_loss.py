@@ -286,12 +286,53 @@ async def test_a_loss_that_was_only_suspected_is_not_forgotten_with_the_lead(dat
         places = {"GRNS_EVT": LastAcknowledged(state.epoch, 10), "GRNS_DLQ": LastAcknowledged(other.epoch, 0)}
         first = watching(session, transport, told, places)
         for seq in (9, 10, 11):
-            first.note(Receipt("GRNS_EVT", seq, duplicate=False))
-        assert first.places["GRNS_EVT"].last_seq == 11
+            first.note(Receipt("GRNS_EVT", seq, duplicate=False), seq)
+        assert first.places["GRNS_EVT"].last_seq == 10, "until it has been asked whether it still has that"
         assert first.places["GRNS_DLQ"] == places["GRNS_DLQ"]
         second = watching(session, transport, told, first.places)
         await has_found(second, told, 100, 100)
         assert second.is_replaying
+
+
+async def has_looked(watch: StreamLossDetector) -> None:
+    """Look until the streams have answered."""
+
+    async def look() -> bool:
+        await watch.look(100, 100)
+        return all(position.doubted is None for position in watch.positions.values())
+
+    await eventually(look)
+
+
+@pytest.mark.parametrize(("row", "is_lost"), [(10, False), (99, True), (None, False)])
+async def test_another_message_where_the_last_one_was_is_a_loss(
+    database: Database, row: int | None, is_lost: bool
+) -> None:
+    """A leader saw the stream go back, filled it again beyond that, and died before it persisted anything."""
+    await insert_events(database, 100)
+    async with App(load()).connections("test") as (_, transport), database.session() as session:
+        await transport.provision()
+        for number in range(1, 15):
+            await transport.publish(
+                Message("evt.agent.a.b.v1", b"{}", str(number), {"Grns-Seq": str(number)})
+            )
+        state, other = await transport.state("GRNS_EVT"), await transport.state("GRNS_DLQ")
+        told: list[Signal] = []
+        places = {
+            "GRNS_EVT": LastAcknowledged(state.epoch, 10, None, row),
+            "GRNS_DLQ": LastAcknowledged(other.epoch, 0),
+        }
+        watch = watching(session, transport, told, places)
+        watch.note(Receipt("GRNS_EVT", 15, duplicate=False), 50)
+        assert watch.places == places, "until it has been asked, what is new may stand in its place"
+        await has_looked(watch)
+        assert [type(one) for one in told] == ([BrokerLost] if is_lost else [])
+        assert watch.is_replaying is is_lost
+        if not is_lost:
+            assert watch.places["GRNS_EVT"] == LastAcknowledged(state.epoch, 15, None, 50)
+            watch.suspect()
+            watch.note(Receipt("GRNS_EVT", 16, duplicate=True), 51)
+            assert watch.places["GRNS_EVT"] == LastAcknowledged(state.epoch, 15, None, 50)
 
 
 async def test_what_one_leader_has_not_sent_again_the_next_one_does(

@@ -55,7 +55,7 @@ class Sending:
         monkeypatch.setattr(transport, "post", self.post)
         self.ordered = OrderedPublisher(
             transport=transport,
-            on_receipt=lambda _receipt: None,
+            on_receipt=lambda _receipt, _row: None,
             on_trouble=lambda: None,
             may_send=self.may_send,
             max_bytes=100_000,
@@ -65,7 +65,7 @@ class Sending:
             transport=transport,
             ordered=self.ordered,
             on_done=self.done.add_span,
-            on_receipt=lambda _receipt: None,
+            on_receipt=lambda _receipt, _row: None,
             on_trouble=lambda: None,
             may_send=self.may_send,
             max_bytes=100_000,

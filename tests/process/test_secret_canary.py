@@ -267,6 +267,7 @@ async def _use(scene: Scene) -> None:
         ids.append(good(await visitor.post("/api/v1/tasks", json=order))["id"])
         await _follow(scene, f"/api/v1/tasks/{ids[-1]}/stream")
     scene.dead, scene.done = ids
+    await all_in(scene.database, [scene.dead], "dead", within_seconds=60)
     await all_in(scene.database, [scene.done], within_seconds=60)
     rows = await fetch(scene.database, "select id, status, payload::text from grns.tasks")
     assert {row["id"]: row["status"] for row in rows} == {scene.dead: "dead", scene.done: "succeeded"}
@@ -289,7 +290,9 @@ async def _use(scene: Scene) -> None:
     kinds = {"evt.task.completed", "evt.task.dead"}
 
     async def is_told() -> bool:
-        return kinds <= {one.document["kind"] for one in scene.receiver.requests}
+        return kinds <= {one.document["kind"] for one in scene.receiver.requests} and all(
+            any(f"event: {kind}" in line or f'"{kind}"' in line for line in scene.streamed) for kind in kinds
+        )
 
     await eventually(is_told, within_seconds=30)
 
@@ -298,6 +301,7 @@ async def _follow(scene: Scene, path: str) -> None:
     """Keep what a stream of server-sent events tells, until its end."""
     accept: dict[str, Any] = {"Accept": "text/event-stream"}
     async with scene.visitor.stream("GET", path, headers=accept) as told:
+        assert told.status_code == 200, path
         async for line in told.aiter_lines():
             scene.streamed.append(line)
             if line == "event: end":

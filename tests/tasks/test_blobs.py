@@ -207,7 +207,10 @@ async def test_what_a_large_payload_refers_to_is_kept_with_it(client: Client) ->
     (mail,) = await client.mail.poll("coder")
     assert Blob.of(mail.payload)["keeps"] == [{"$blob": report.id}]
     assert await is_kept(client, report)
-    many = [{"$blob": f"sha256-{number:064x}"} for number in range(1001)]
+    files = [await client.blobs.put(f"page {number}".encode()) for number in range(60)]
+    await client.mail.send("many", {"files": files}, to="coder")
+    assert all([(await client.blobs.state(one)).references == 1 for one in files])
+    many = [{"$blob": f"sha256-{number:064x}"} for number in range(2501)]
     with pytest.raises(InvalidInputError) as refused:
         await client.mail.send("hello", {"files": many}, to="coder")
     assert refused.value.code == "too_many_blobs"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pydantic import BaseModel
 import grns
 from grns.client.client import Client
 from grns.errors import ConflictError, InvalidInputError, RateLimitedError
-from grns.model.blob import MOST_VALUES, BlobRules
+from grns.model.blob import MOST_VALUES, BlobRules, parse_document
 from grns.model.json import Limits
 from grns.model.seal import Keyring, MasterKey
 from grns.model.submission import edit
@@ -187,6 +188,15 @@ async def test_a_task_whose_blob_is_lost_fails_and_one_whose_store_is_away_waits
     task = await client.get(handle.id)
     assert (task.last_error or {})["class"] == "blob_missing"
     assert task.uncounted_attempts == 2
+
+
+def test_what_anyone_has_put_is_looked_at_once() -> None:
+    began = time.process_time()
+    for body in (b"," * 2_000_001 + b'\\"' * 500_000, b"," * 2_000_001 + b'"' * 500_001):
+        with pytest.raises(InvalidInputError, match="JSON"):
+            parse_document(body, "one")
+    assert time.process_time() - began < 10
+    assert parse_document(b'["' + b"," * 2_000_001 + b'"]', "one") == ["," * 2_000_001]
 
 
 async def test_references_that_stand_for_nothing_fail(shared: Database, client: Client) -> None:

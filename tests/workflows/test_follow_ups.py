@@ -283,28 +283,29 @@ async def test_failure_whose_payload_is_refused_tells_of_its_error(shared: Datab
     assert said["error"]["class"]
 
 
-async def test_trigger_of_a_user_holds_up_nothing(shared: Database) -> None:
+@pytest.mark.parametrize("code", ["raise_exception", "check_violation", "insufficient_privilege"])
+async def test_trigger_of_a_user_holds_up_nothing(database: Database, code: str) -> None:
+    await declare(database, pool)
+    await begin_here(database)
     await fetch(
-        shared,
-        "create function pg_temp.refuse() returns trigger language plpgsql as"
-        " $$ begin raise exception 'not on Sundays'; end $$",
+        database,
+        "create function refuse() returns trigger language plpgsql as"
+        f" $$ begin raise exception 'not on Sundays' using errcode = '{code}'; end $$",
     )
     await fetch(
-        shared,
+        database,
         "create trigger refused before insert on grns.tasks for each row"
-        " when (new.task_type = 'embed_results') execute function pg_temp.refuse()",
+        " when (new.task_type = 'embed_results') execute function refuse()",
     )
-    try:
-        task_id = await submitted(shared)
-        await end(shared, task_id, result="page")
-        await follow(shared)
-    finally:
-        await fetch(shared, "drop trigger refused on grns.tasks")
-    assert not await followed(shared, task_id), "those of one end are one statement"
-    other = await submitted(shared)
-    await end(shared, other, result="page")
-    await follow(shared)
-    assert set(await followed(shared, other)) == {"index_page", "embed_results"}
+    task_id = await submitted(database)
+    await end(database, task_id, result="page")
+    await follow(database)
+    assert not await followed(database, task_id), "those of one end are one statement"
+    await fetch(database, "drop trigger refused on grns.tasks")
+    other = await submitted(database)
+    await end(database, other, result="page")
+    await follow(database)
+    assert set(await followed(database, other)) == {"index_page", "embed_results"}
 
 
 async def test_sealed_results_stay_sealed_and_are_rotated(shared: Database) -> None:

@@ -7,4 +7,4 @@ select s.workspace, s.name, s.cron, s.every_seconds, s.time_zone, s.task_type, s
     s.pause_after_failures, s.failures, s.anchor_at, s.next_at, s.last_due_at, s.last_task_id, s.paused_at,
     s.paused_by, s.pause_reason, s.created_at, s.updated_at, s.updated_by, s.declared_at, s.version
 from grns.put_schedule($2, $6, $8::text::jsonb, $7, $3, $4, $5, $9::smallint, $10, $11, $12, $13, $1, $16, $14, $15,
-    $17, $18) as s
+    $17, $18, true) as s

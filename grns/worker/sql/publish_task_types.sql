@@ -1,16 +1,7 @@
--- Publishes the task types of a pool, and no others of it. What is secret stays so while other workers of the pool are there: one of an
--- older version, which does not declare it yet, may start last. $1 workspace, $2 agent type, $3 task types, $4 descriptions, $5 schemas,
+-- Publishes the task types of a pool, and no others of it. $1 workspace, $2 agent type, $3 task types, $4 descriptions, $5 schemas,
 -- $6 whether clients of MCP see them, $7 the paths of their secrets, with commas between, $8 their follow-ups
-with pool as (
-    select exists (
-        select from grns.workers w
-        where w.workspace = $1 and w.agent_type = $2 and w.stopped_at is null and w.last_seen_at > now() - interval '1 minute'
-            and w.started_at < now() - interval '10 seconds'  -- not this one, nor those that start with it
-    ) as has_workers
-),
-gone as (
-    delete from grns.task_types k using pool p
-    where k.workspace = $1 and k.agent_type = $2 and k.task_type <> all($3::text[]) and not (p.has_workers and k.secret_paths <> '{}')
+with gone as (
+    delete from grns.task_types k where k.workspace = $1 and k.agent_type = $2 and k.task_type <> all($3::text[])
 )
 insert into grns.task_types as k (workspace, agent_type, task_type, description, payload_schema, is_published, secret_paths,
     follow_ups)
@@ -21,6 +12,4 @@ from unnest($3::text[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::t
 order by n.task_type
 on conflict (workspace, agent_type, task_type) do update
 set description = excluded.description, payload_schema = excluded.payload_schema, is_published = excluded.is_published,
-    secret_paths = case when (select p.has_workers from pool p)
-        then array(select unnest(k.secret_paths) union select unnest(excluded.secret_paths)) else excluded.secret_paths end,
-    follow_ups = excluded.follow_ups, published_at = now()
+    secret_paths = excluded.secret_paths, follow_ups = excluded.follow_ups, published_at = now()

@@ -202,7 +202,7 @@ $$;
 -- What is refused has the SQLSTATE 22023, with `bad_submission`, `unknown_need`, `dependency_cycle` or a word of
 -- grns.check_payload as its detail.
 create function grns.submit_graph(
-    tasks jsonb, workspace text default 'default', actor text default null, workflow jsonb default null
+    tasks jsonb, workspace text default 'default', actor text default null, workflow jsonb default null, is_sealed boolean default false
 ) returns table (name text, task_id text, created boolean, trace_id text) language plpgsql
 -- The sessions of grns do without: here each array would be compared with each other one.
 set enable_hashjoin = on as $$
@@ -364,10 +364,11 @@ begin
             detail = case when is_cycle then 'dependency_cycle' else 'bad_submission' end;
     end if;
     perform grns.check_payload(p.payload) from unnest(payloads) as p (payload);
-    perform grns.check_sealed($2, types, payloads);
     if escalation is not null then
         perform grns.check_payload(escalation -> 'payload');
-        perform grns.check_sealed($2, array[escalation ->> 'task_type'], array[escalation -> 'payload']);
+    end if;
+    if not is_sealed then
+        perform grns.check_sealed($2, types || (escalation ->> 'task_type'), payloads || (escalation -> 'payload'));
     end if;
     -- Nothing deletes them until this transaction has ended; a worker may end them meanwhile.
     select n.id into wrong

@@ -277,7 +277,8 @@ begin
         when correlation_id !~ '^[!-~]{1,128}$' then 'correlation_id is 1 to 128 printable ASCII characters'
         when (expires_seconds > 0 and expires_seconds <= 2678400) is not true then 'expires_seconds is more than 0 and at most 31 days'
         when (jsonb_typeof(payload) = 'object') is not true then 'payload is a JSON object'
-        when octet_length(payload::text) > 4096 then 'payload has at most 4,096 bytes: keep more in a place of your own, and send where'
+        -- the reference to a long one lists the blobs that it refers to
+        when octet_length(payload::text) > case when payload @> '{"is_document": true}' then 262144 else 4096 end then 'payload has at most 4,096 bytes: keep more in a place of your own, and send where'
     end;
     if wrong is not null then
         raise exception 'grns: %', wrong using errcode = 'invalid_parameter_value', detail = 'bad_message';

@@ -112,17 +112,19 @@ begin
         begin
             return query select f.* from grns.submit_follow_ups_of(
                 ended[place:upto], messages[place:upto], kinds[place:upto], errors[place:upto], false) as f;
-        exception when data_exception or integrity_constraint_violation or program_limit_exceeded or raise_exception then
+        exception when data_exception or integrity_constraint_violation or program_limit_exceeded or raise_exception or insufficient_privilege then
             for one in place .. upto loop
                 begin
                     return query select f.* from grns.submit_follow_ups_of(
                         ended[one:one], messages[one:one], kinds[one:one], errors[one:one], false) as f;
-                exception when data_exception or integrity_constraint_violation or program_limit_exceeded or raise_exception then
+                exception when data_exception or integrity_constraint_violation or program_limit_exceeded or raise_exception or insufficient_privilege then
                     raise warning 'grns: a follow-up of task % has neither its payload nor its result: %', ended[one], sqlerrm;
                     begin
                         return query select f.* from grns.submit_follow_ups_of(
                             ended[one:one], messages[one:one], kinds[one:one], errors[one:one], true) as f;
-                    exception when raise_exception then  -- of a trigger of yours
+                    exception when data_exception or integrity_constraint_violation or program_limit_exceeded or raise_exception
+                        or insufficient_privilege  -- such as those of a trigger of yours
+                    then
                         raise warning 'grns: task % has no follow-up: %', ended[one], sqlerrm;
                     end;
                 end;
