@@ -70,18 +70,24 @@ class LostRange(NamedTuple):
     settled: int
 
 
+class Mark(NamedTuple):
+    """A number in a stream, and the row of the log whose message has it, unless the stream has lost that."""
+
+    seq: int
+    row: int
+
+
 @dataclass(frozen=True, slots=True)
 class LastAcknowledged:
-    """The epoch and highest number of a stream at its last acknowledgement.
+    """The epoch and highest number of a stream at its last acknowledgement, and a message of ours in it.
 
-    `last_row` is the number in the log of the message that has this number; None: not known. `lost` are the
-    rows that the stream has lost and does not have again yet.
+    `lost` are the rows that it has lost and does not have again yet.
     """
 
     epoch: str | None
     last_seq: int
     lost: LostRange | None = None
-    last_row: int | None = None
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +117,9 @@ async def read_cursor(database: Database | Session) -> RelayCursor:
 def _place(row: Row, name: str) -> LastAcknowledged:
     since = row[f"{name}_lost_since"]
     lost = None if since is None else LostRange(since, row[f"{name}_lost_settled"])
-    return LastAcknowledged(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost, row[f"{name}_last_row"])
+    seq = row[f"{name}_mark_seq"]
+    mark = None if seq is None else Mark(seq, row[f"{name}_mark_row"])
+    return LastAcknowledged(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost, mark)
 
 
 async def hold(
@@ -129,7 +137,7 @@ async def hold(
         "hold_relay", lease.epoch, lease.seconds, cursor.low, [span[0] for span in cursor.published],
         [span[1] for span in cursor.published], events.epoch, events.last_seq, *(events.lost or _NOTHING),
         dead_letters.epoch, dead_letters.last_seq, *(dead_letters.lost or _NOTHING), cursor.timeline,
-        is_idle, events.last_row, dead_letters.last_row,
+        is_idle, *(events.mark or _NOTHING), *(dead_letters.mark or _NOTHING),
     )  # fmt: skip
     if not rows:
         return None

@@ -87,30 +87,29 @@ class LossReplay:
 
 @dataclass(slots=True)
 class StreamPosition:
-    """The epoch and highest number that one stream has acknowledged.
+    """The epoch and highest number that one stream has acknowledged, and its latest message of ours.
 
-    `last_row` is the number in the log of the message that has this number; None: not known. What may have
-    been lost is `doubted`, such a number and its row, until the stream has been asked for it: what is
-    acknowledged meanwhile may stand in its place.
+    What may have been lost is `doubted` until the stream has been asked for it: the message that was the last
+    one then. What is acknowledged meanwhile may stand in its place.
     """
 
     stream: str
     epoch: str | None
     last_seq: int
     lost: log.LostRange | None  # an earlier leader has not sent it again
-    last_row: int | None = None
+    last: log.Mark | None = None
     went_back: bool = False
-    doubted: tuple[int, int | None] | None = None
+    doubted: log.Mark | None = None
     doubts: int = 0  # how often it was doubted
 
     @property
-    def known(self) -> tuple[int, int | None]:
-        """The number that the stream is to be asked for, and the row that stands there."""
-        return self.doubted or (self.last_seq, self.last_row)
+    def mark(self) -> log.Mark | None:
+        """The message that the stream is to be asked for."""
+        return self.doubted or self.last
 
     def doubt(self) -> None:
         """Note that what was acknowledged so far may be lost."""
-        self.doubted = self.known
+        self.doubted = self.mark
         self.doubts += 1
 
     def note(self, receipt: Receipt, row: int) -> bool:
@@ -118,7 +117,9 @@ class StreamPosition:
         is_odd = receipt.seq <= self.last_seq and not receipt.duplicate
         self.went_back = self.went_back or is_odd
         if receipt.seq > self.last_seq:
-            self.last_seq, self.last_row = receipt.seq, row
+            self.last_seq = receipt.seq
+            if not receipt.duplicate:  # else the stream may have it of another row, before a failover
+                self.last = log.Mark(receipt.seq, row)
         return is_odd
 
     def loss(self, state: StreamState, acknowledged: int, went_back: bool) -> str | None:
@@ -172,8 +173,8 @@ class StreamLossDetector:
         return {stream: self._place(position) for stream, position in self.positions.items()}
 
     def _place(self, position: StreamPosition) -> log.LastAcknowledged:
-        epoch, (seq, row) = _SUSPECT if position.went_back else position.epoch, position.known
-        return log.LastAcknowledged(epoch, seq, self._lost(position), row)
+        epoch = _SUSPECT if position.went_back else position.epoch
+        return log.LastAcknowledged(epoch, position.last_seq, self._lost(position), position.mark)
 
     def _lost(self, position: StreamPosition) -> log.LostRange | None:
         replay = self._replay
@@ -227,7 +228,7 @@ class StreamLossDetector:
         self._looked_at = time.monotonic()
         self._look_at = self._looked_at + _LOOK_SECONDS
         known = {
-            position.stream: (position.known, position.doubts, position.went_back)
+            position.stream: (position.last_seq, position.mark, position.doubts, position.went_back)
             for position in self.positions.values()
         }
         findings: list[StreamFinding] = []
@@ -268,15 +269,20 @@ class StreamLossDetector:
         return await log.read_range(self.session, after, up_to, limit, most_bytes, patterns)
 
     async def _find(
-        self, position: StreamPosition, known: tuple[int, int | None], doubts: int, went_back: bool, low: int
+        self,
+        position: StreamPosition,
+        acknowledged: int,
+        mark: log.Mark | None,
+        doubts: int,
+        went_back: bool,
+        low: int,
     ) -> StreamFinding:
         """Compare one stream with what it had acknowledged when the check began."""
-        acknowledged, row = known
         state = await self.transport.state(position.stream)
         reason = position.loss(state, acknowledged, went_back)
-        if reason is None and position.epoch is not None and row is not None:
-            found = await self.transport.message_at(position.stream, acknowledged)
-            if found is not None and _row_of(found) != row:
+        if reason is None and position.epoch is not None and mark is not None:
+            found = await self.transport.message_at(position.stream, mark.seq)
+            if found is not None and _row_of(found) != mark.row:  # None: it was deleted since
                 went_back, reason = True, "the stream lost its end"
         is_cut = reason is not None and state.epoch == position.epoch and not went_back
         last = await self.transport.last_message(position.stream) if is_cut else None
@@ -293,7 +299,7 @@ class StreamLossDetector:
             self.emit(BrokerLost(reason, since))
             self._send_again(position, log.LostRange(since, since), high)
             position.went_back = False
-            position.last_seq, position.last_row, position.doubted = state.last_seq, None, None
+            position.last_seq, position.last, position.doubted = state.last_seq, None, None
         elif position.doubts == finding.doubts:
             position.doubted = None
         position.epoch = state.epoch
@@ -324,7 +330,7 @@ def _row_of(message: StoredMessage) -> int | None:
 def positions(places: Mapping[str, log.LastAcknowledged]) -> dict[str, StreamPosition]:
     """Return the positions of the streams whose losses are replayed, as the cursor has them."""
     found = {
-        stream: StreamPosition(stream, place.epoch, place.last_seq, place.lost, place.last_row)
+        stream: StreamPosition(stream, place.epoch, place.last_seq, place.lost, place.mark)
         for stream, place in ((stream, places[stream]) for stream in _PATTERNS)
     }
     for position in found.values():
