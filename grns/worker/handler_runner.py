@@ -316,8 +316,8 @@ async def _notify(hooks: Sequence[Callable[..., Any]], context: Context, *argume
             async with asyncio.timeout(_HOOK_SECONDS):
                 await _called(hook, context, *arguments)
         except Exception as error:
-            told = context._claim.scrubbed(repr(error))
-            _log.warning("hook_failed", hook=getattr(hook, "__qualname__", repr(hook)), error=told)
+            message = context._claim.scrubbed(repr(error))
+            _log.warning("hook_failed", hook=getattr(hook, "__qualname__", repr(hook)), error=message)
 
 
 def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
