@@ -56,9 +56,11 @@ Done = Callable[[Receipt | GrnsError], None]
 @dataclass(frozen=True, slots=True)
 class StreamState:
     """State of one stream. `epoch` is written when the stream is created: another epoch means that the stream
-    has lost all its messages. `first_at` is the time at which its oldest message was stored."""
+    has lost all its messages. `first_at` is the time at which its oldest message was stored, `first_seq` its
+    number; that of the next one, if it has none."""
 
     epoch: str
+    first_seq: int
     last_seq: int
     messages: int
     first_at: datetime | None

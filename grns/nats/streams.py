@@ -37,7 +37,11 @@ class Streams:
         epoch = (info["config"].get("metadata") or {}).get(EPOCH) or info["created"]
         first_at = datetime.fromisoformat(state["first_ts"]) if state["messages"] else None
         return StreamState(
-            epoch=epoch, last_seq=state["last_seq"], messages=state["messages"], first_at=first_at
+            epoch=epoch,
+            first_seq=state["first_seq"],
+            last_seq=state["last_seq"],
+            messages=state["messages"],
+            first_at=first_at,
         )
 
     async def clock(self, stream: str) -> datetime:

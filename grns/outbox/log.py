@@ -79,15 +79,15 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LastAcknowledged:
-    """The epoch and highest number of a stream at its last acknowledgement, and a message of ours in it.
+    """The epoch and highest number of a stream at its last acknowledgement, and messages of ours in it.
 
-    `lost` are the rows that it has lost and does not have again yet.
+    `lost` are the rows that it has lost and does not have again yet; `marks` are in order.
     """
 
     epoch: str | None
     last_seq: int
     lost: LostRange | None = None
-    mark: Mark | None = None
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,8 @@ async def read_cursor(database: Database | Session) -> RelayCursor:
 def _place(row: Row, name: str) -> LastAcknowledged:
     since = row[f"{name}_lost_since"]
     lost = None if since is None else LostRange(since, row[f"{name}_lost_settled"])
-    seq = row[f"{name}_mark_seq"]
-    mark = None if seq is None else Mark(seq, row[f"{name}_mark_row"])
-    return LastAcknowledged(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost, mark)
+    marks = tuple(map(Mark, row[f"{name}_mark_seqs"], row[f"{name}_mark_rows"]))
+    return LastAcknowledged(row[f"{name}_epoch"], row[f"{name}_last_seq"], lost, marks)
 
 
 async def hold(
@@ -137,13 +136,17 @@ async def hold(
         "hold_relay", lease.epoch, lease.seconds, cursor.low, [span[0] for span in cursor.published],
         [span[1] for span in cursor.published], events.epoch, events.last_seq, *(events.lost or _NOTHING),
         dead_letters.epoch, dead_letters.last_seq, *(dead_letters.lost or _NOTHING), cursor.timeline,
-        is_idle, *(events.mark or _NOTHING), *(dead_letters.mark or _NOTHING),
+        is_idle, *_columns(events.marks), *_columns(dead_letters.marks),
     )  # fmt: skip
     if not rows:
         return None
     lease.note_renewal(sent_at)
     xid: int = rows[0]["xid"]
     return xid
+
+
+def _columns(marks: Sequence[Mark]) -> tuple[list[int], list[int]]:
+    return [mark.seq for mark in marks], [mark.row for mark in marks]
 
 
 async def read(database: Database | Session, missing: Sequence[Span], high: int, limit: int) -> LogSnapshot:

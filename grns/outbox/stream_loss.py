@@ -1,8 +1,8 @@
 """Detect what the broker has lost although it had acknowledged it, and replay it.
 
 A stream that was created again has another epoch. A stream that lost its end is shorter than what it
-acknowledged, acknowledges a new message with a number that it gave out before, or has another message there:
-the leader that saw the numbers go back may have died before it persisted that.
+acknowledged, acknowledges a new message with a number that it gave out before, or has another message there,
+or none: the leader that saw the numbers go back may have died before it persisted that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from grns.errors import DriftError, GrnsError
@@ -26,6 +26,9 @@ from grns.telemetry.signal import Emit
 
 _LOOK_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 1.0
+# Doubts that come so soon after each other are of one trouble: no broker is gone and back in between.
+_ONE_TROUBLE_SECONDS = 0.05
+_MOST_DOUBTED = 64
 _SUSPECT = "to be looked at"  # the epoch of a stream that the next leader must check
 # Commands are not replayed: fallback polling finds their tasks.
 _PATTERNS = {subjects.EVT_STREAM: r"^evt\.", subjects.DLQ_STREAM: r"^dlq\."}
@@ -87,48 +90,72 @@ class LossReplay:
 
 @dataclass(slots=True)
 class StreamPosition:
-    """The epoch and highest number that one stream has acknowledged, and its latest message of ours.
+    """The epoch and highest number that one stream has acknowledged, and the row of the log that has it.
 
     What may have been lost is `doubted` until the stream has been asked for it: the message that was the last
-    one then. What is acknowledged meanwhile may stand in its place.
+    one then, with the number and time of the doubt. What is acknowledged meanwhile may stand in its place,
+    and may be lost in turn before the stream has answered: there may be several.
     """
 
     stream: str
     epoch: str | None
     last_seq: int
     lost: log.LostRange | None  # an earlier leader has not sent it again
-    last: log.Mark | None = None
+    last_row: int | None = None
     went_back: bool = False
-    doubted: log.Mark | None = None
+    doubted: tuple[tuple[log.Mark, int, float], ...] = ()
     doubts: int = 0  # how often it was doubted
+    low: int | None = None  # all rows up to here were published when the stream was first asked about a doubt
 
     @property
-    def mark(self) -> log.Mark | None:
-        """The message that the stream is to be asked for."""
-        return self.doubted or self.last
+    def marks(self) -> tuple[log.Mark, ...]:
+        """The messages that the stream is to be asked for, in order."""
+        marks = [mark for mark, _, _ in self.doubted]
+        last = self._last
+        return tuple(marks if last is None or last in marks[-1:] else [*marks, last])
+
+    @property
+    def _last(self) -> log.Mark | None:
+        return None if self.last_row is None else log.Mark(self.last_seq, self.last_row)
 
     def doubt(self) -> None:
         """Note that what was acknowledged so far may be lost."""
-        self.doubted = self.mark
         self.doubts += 1
+        last, now = self._last, time.monotonic()
+        if last is None:
+            return
+        before = self.doubted
+        if before and (before[-1][0] == last or now - before[-1][2] < _ONE_TROUBLE_SECONDS):
+            before, now = before[:-1], before[-1][2]
+        if len(before) == _MOST_DOUBTED:
+            self.went_back = True  # perhaps: more than anyone can ask for
+        else:
+            self.doubted = (*before, (last, self.doubts, now))
+
+    def trust(self, doubts: int) -> None:
+        """Forget what was doubted up to then: the stream has it."""
+        self.doubted = tuple(one for one in self.doubted if one[1] > doubts)
 
     def note(self, receipt: Receipt, row: int) -> bool:
         """Note one acknowledgement; return True if its number was given out before."""
         is_odd = receipt.seq <= self.last_seq and not receipt.duplicate
         self.went_back = self.went_back or is_odd
         if receipt.seq > self.last_seq:
-            self.last_seq = receipt.seq
-            if not receipt.duplicate:  # else the stream may have it of another row, before a failover
-                self.last = log.Mark(receipt.seq, row)
+            self.last_seq, self.last_row = receipt.seq, row
         return is_odd
 
-    def loss(self, state: StreamState, acknowledged: int, went_back: bool) -> str | None:
+    def begin_anew(self, state: StreamState) -> None:
+        """Take the stream as it is now; what it has lost is being sent again."""
+        self.last_seq, self.last_row = state.last_seq, None
+        self.doubted, self.went_back = (), False
+
+    def loss(self, state: StreamState) -> str | None:
         """Return why acknowledged messages are lost; None if they are not."""
         if self.epoch is None:
             return None
         if state.epoch != self.epoch:
             return "the stream was made anew"
-        if state.last_seq < acknowledged or went_back:
+        if state.last_seq < self.last_seq or self.went_back:
             return "the stream lost its end"
         return None
 
@@ -137,12 +164,11 @@ class StreamPosition:
 class StreamFinding:
     """The state of a stream, and the `reason` if it has lost messages.
 
-    `survived` is the log number of its last message, if only its end is lost and this message was stored
-    before the loss. All rows up to `low` were published. It was asked after so many `doubts`.
+    `asked` is its position when it was asked. `survived` is the log number of its last message, if only its
+    end is lost and this message was stored before the loss. All rows up to `low` were published.
     """
 
-    position: StreamPosition
-    doubts: int
+    asked: StreamPosition
     state: StreamState
     reason: str | None
     survived: int | None
@@ -174,7 +200,7 @@ class StreamLossDetector:
 
     def _place(self, position: StreamPosition) -> log.LastAcknowledged:
         epoch = _SUSPECT if position.went_back else position.epoch
-        return log.LastAcknowledged(epoch, position.last_seq, self._lost(position), position.mark)
+        return log.LastAcknowledged(epoch, position.last_seq, self._lost(position), position.marks)
 
     def _lost(self, position: StreamPosition) -> log.LostRange | None:
         replay = self._replay
@@ -209,6 +235,8 @@ class StreamLossDetector:
         for position in self.positions.values():
             if position.lost is not None:
                 self._send_again(position, position.lost, high)
+        if not self.transport.is_connected:
+            self.suspect()  # who comes back may be another
         if self._asking is None:
             if time.monotonic() >= self._look_at:
                 self._asking = asyncio.create_task(self._ask(low))
@@ -227,20 +255,20 @@ class StreamLossDetector:
         """Create missing streams, and ask each for its state; messages are sent meanwhile."""
         self._looked_at = time.monotonic()
         self._look_at = self._looked_at + _LOOK_SECONDS
-        known = {
-            position.stream: (position.last_seq, position.mark, position.doubts, position.went_back)
-            for position in self.positions.values()
-        }
+        for position in self.positions.values():
+            position.low = low if position.low is None else position.low
+        asked = [replace(position) for position in self.positions.values()]
         findings: list[StreamFinding] = []
         try:
             await self.transport.provision()
         except GrnsError as error:  # an error of one stream says nothing about losses of the others
             self._fail(error)
-        for position in self.positions.values():
+        for position in asked:
             if not self.transport.is_connected:
+                self._look_at = self._looked_at + _LOOK_AGAIN_SECONDS
                 break
             try:
-                findings.append(await self._find(position, *known[position.stream], low))
+                findings.append(await self._find(position, low))
             except GrnsError as error:
                 self._fail(error)
         return findings
@@ -268,41 +296,45 @@ class StreamLossDetector:
         patterns = sorted(self._replay.patterns) if self._replay is not None else []
         return await log.read_range(self.session, after, up_to, limit, most_bytes, patterns)
 
-    async def _find(
-        self,
-        position: StreamPosition,
-        acknowledged: int,
-        mark: log.Mark | None,
-        doubts: int,
-        went_back: bool,
-        low: int,
-    ) -> StreamFinding:
+    async def _find(self, asked: StreamPosition, low: int) -> StreamFinding:
         """Compare one stream with what it had acknowledged when the check began."""
-        state = await self.transport.state(position.stream)
-        reason = position.loss(state, acknowledged, went_back)
-        if reason is None and position.epoch is not None and mark is not None:
-            found = await self.transport.message_at(position.stream, mark.seq)
-            if found is not None and _row_of(found) != mark.row:  # None: it was deleted since
-                went_back, reason = True, "the stream lost its end"
-        is_cut = reason is not None and state.epoch == position.epoch and not went_back
-        last = await self.transport.last_message(position.stream) if is_cut else None
+        state = await self.transport.state(asked.stream)
+        reason = asked.loss(state)
+        if reason is None and asked.epoch is not None and await self._lacks(asked.stream, asked.marks):
+            asked.went_back, reason = True, "the stream lost its end"
+        is_cut = reason is not None and state.epoch == asked.epoch and not asked.went_back
+        last = await self.transport.last_message(asked.stream) if is_cut else None
         survived = _row_of(last) if last is not None else None
-        if survived is not None and survived > low:
-            survived = None  # it may have been stored just now, after the loss
-        return StreamFinding(position, doubts, state, reason, survived, low)
+        if survived is not None and (asked.low is None or survived > asked.low):
+            survived = None  # it may have been stored after the loss
+        return StreamFinding(asked, state, reason, survived, low)
+
+    async def _lacks(self, stream: str, marks: Sequence[log.Mark]) -> bool:
+        """Return whether a stream has lost one of these messages.
+
+        One that was deleted with all before it is not lost: it was too old, or an operator has purged it.
+        """
+        for mark in marks:
+            found = await self.transport.message_at(stream, mark.seq)
+            if found is None:
+                state = await self.transport.state(stream)
+                if state.messages and state.first_seq <= mark.seq:
+                    return True
+            elif _row_of(found) != mark.row:
+                return True
+        return False
 
     async def _take_in(self, finding: StreamFinding, high: int) -> None:
         """Replay what a stream has lost, and note its state."""
-        position, state, reason = finding.position, finding.state, finding.reason
+        position, state, reason = self.positions[finding.asked.stream], finding.state, finding.reason
         if reason is not None:
             since = await self._lost_since(finding, high)
             self.emit(BrokerLost(reason, since))
             self._send_again(position, log.LostRange(since, since), high)
-            position.went_back = False
-            position.last_seq, position.last, position.doubted = state.last_seq, None, None
-        elif position.doubts == finding.doubts:
-            position.doubted = None
-        position.epoch = state.epoch
+            position.begin_anew(state)
+        else:
+            position.trust(finding.asked.doubts)
+        position.epoch, position.low = state.epoch, None
 
     async def _lost_since(self, finding: StreamFinding, high: int) -> int:
         """Return the number of the log after which messages may be lost."""
@@ -311,7 +343,7 @@ class StreamLossDetector:
         since = max(0, first - 1 - log.MARGIN_ROWS)
         if finding.survived is not None:
             since = max(since, min(finding.survived, high) - log.MARGIN_ROWS)
-        lost = self._lost(finding.position)
+        lost = self._lost(self.positions[finding.asked.stream])
         return since if lost is None else min(since, lost.since)
 
     def _send_again(self, position: StreamPosition, lost: log.LostRange, high: int) -> None:
@@ -329,10 +361,13 @@ def _row_of(message: StoredMessage) -> int | None:
 
 def positions(places: Mapping[str, log.LastAcknowledged]) -> dict[str, StreamPosition]:
     """Return the positions of the streams whose losses are replayed, as the cursor has them."""
-    found = {
-        stream: StreamPosition(stream, place.epoch, place.last_seq, place.lost, place.mark)
-        for stream, place in ((stream, places[stream]) for stream in _PATTERNS)
-    }
-    for position in found.values():
-        position.doubt()  # the leader before may have seen its numbers go back, and persisted nothing
-    return found
+    return {stream: _position(stream, places[stream]) for stream in _PATTERNS}
+
+
+def _position(stream: str, place: log.LastAcknowledged) -> StreamPosition:
+    """Doubt all marks: the leader before may have seen the numbers go back, and persisted nothing."""
+    doubted = tuple((mark, 1, 0.0) for mark in place.marks)
+    last_row = next((mark.row for mark in place.marks if mark.seq == place.last_seq), None)
+    return StreamPosition(
+        stream, place.epoch, place.last_seq, place.lost, last_row, doubted=doubted, doubts=1
+    )

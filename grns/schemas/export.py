@@ -193,8 +193,11 @@ def asyncapi() -> Schema:
             "version": subjects.VERSION,
             "description": "Commands, events and dead letters of grns on NATS JetStream. "
             f"{_kept()} Delivery is at least once; `Grns-Version` orders the events of one task. "
-            "A message has one envelope. With `GRNS_RELAY_EVENTS_PER_MESSAGE` above 1, a message of events "
-            "may have several, one JSON document a line. "
+            "A message has one envelope. Of two kinds it may have several, one JSON document a line: of "
+            "commands on the priority subjects, which only workers of grns read, and, where "
+            "`GRNS_RELAY_EVENTS_PER_MESSAGE` is above 1, of events. The headers are then those of the first "
+            "line, and lines of events have `workspace`, `task_id`, `version` and `seq` beside the fields of "
+            "the envelope. "
             "Requests are core NATS: answered, and kept by no stream. So is what handlers stream, which"
             f" `{subjects.OUT_STREAM}` keeps in memory for minutes.",
             "license": {"name": "Apache-2.0"},

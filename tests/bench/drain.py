@@ -28,6 +28,7 @@ async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
             after, pace = stage.usage(), await read_pace(stage.connection, mark)
         figures.note(f"{name}.rate", pace.rate() if processes == 1 else pace.rate_between(*_STEADY), TASKS)
         figures.note(f"{name}.batch", pace.batch, COUNT)
+        figures.note(f"{name}.finish_batch", pace.finish_batch, COUNT)
         used = {role: after[role].cpu_seconds - usage.cpu_seconds for role, usage in before.items()}
         note_cpu(figures, name, used | {"worker": after["worker"].cpu_seconds - started}, tasks)
 

@@ -19,7 +19,7 @@ _BEGAN = """
 """
 _BATCH = """
     select coalesce(count(*)::float8 / nullif(count(distinct e.xmin::text), 0), 0) from grns.events e
-    where e.seq > $1 and e.kind = 'evt.task.claimed'
+    where e.seq > $1 and e.kind = $2
 """
 _FINISHES = """
     select extract(epoch from e.created_at)::float8 as at from grns.events e
@@ -35,6 +35,7 @@ class Pace:
     began: float
     finishes: list[float]
     batch: float = 0.0  # tasks that one statement claims, on average
+    finish_batch: float = 0.0  # tasks that one statement finishes
 
     def rate(self, count: int | None = None) -> float:
         """Return tasks/s from the first claim to the last finish, or to the finish of so many."""
@@ -56,4 +57,7 @@ async def read_pace(connection: Connection, after_seq: int = 0) -> Pace:
     """Read it from the log, of all that was written after a row of it."""
     began = await connection.fetchval(_BEGAN, after_seq)
     finishes = [row["at"] for row in await connection.fetch(_FINISHES, after_seq)]
-    return Pace(began, finishes, await connection.fetchval(_BATCH, after_seq))
+    claimed, completed = [
+        await connection.fetchval(_BATCH, after_seq, f"evt.task.{end}") for end in ("claimed", "completed")
+    ]
+    return Pace(began, finishes, claimed, completed)

@@ -53,7 +53,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("relay", "the relay alone", relay.measure),
     Scenario("limited", "tasks under limits", limited.measure),
     Scenario("snapshot", "an old snapshot", snapshot.measure),
-    Scenario("latency", "latency", latency.measure, is_repeated=False),
+    Scenario("latency", "latency", latency.measure),
     Scenario("hops", "tasks that need others", hops.measure, is_repeated=False),
     Scenario("steps", "steps and sleeps", steps.measure, is_repeated=False),
     Scenario("output", "streamed output", output.measure, is_repeated=False),

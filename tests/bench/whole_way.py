@@ -36,6 +36,7 @@ async def measure(ground: Ground, sizes: Sizes, figures: Figures) -> None:
         figures.note(f"{name}.rate", passage.rate, TASKS)
         figures.note(f"{name}.finished", passage.finished_rate, TASKS)
         figures.note(f"{name}.batch", passage.pace.batch, COUNT)
+        figures.note(f"{name}.finish_batch", passage.pace.finish_batch, COUNT)
         figures.trace(name, passage.pace.curve(_STEP_SECONDS))
         note_cpu(figures, name, passage.cpu_seconds, sizes.rows)
 

@@ -369,7 +369,7 @@ async def test_the_cursor_comes_back_as_it_was_persisted(shared: Database) -> No
     cursor = await log.read_cursor(shared)
     places = {
         "GRNS_EVT": log.LastAcknowledged("abc", 17, log.LostRange(2, 4)),
-        "GRNS_DLQ": log.LastAcknowledged("def", 3, None, log.Mark(2, 9)),
+        "GRNS_DLQ": log.LastAcknowledged("def", 3, None, (log.Mark(2, 9), log.Mark(3, 11))),
     }
     persisted = replace(cursor, low=5, published=[(7, 9), (12, 13)], places=places)
     assert await log.hold(shared, lease, persisted)

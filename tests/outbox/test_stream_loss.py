@@ -15,7 +15,7 @@ from grns.nats import JetStream
 from grns.nats.messages import Message, Receipt
 from grns.outbox import replay
 from grns.outbox.log import LastAcknowledged, LostRange, Mark
-from grns.outbox.stream_loss import StreamLossDetector, positions
+from grns.outbox.stream_loss import StreamLossDetector, StreamPosition, positions
 from grns.postgres.database import Database, Session
 from grns.settings import load
 from grns.telemetry.service_signals import BrokerLost, EventsReplayed, RelayHeldUp, ReplayDone, TickFailed
@@ -299,14 +299,23 @@ async def has_looked(watch: StreamLossDetector) -> None:
 
     async def look() -> bool:
         await watch.look(100, 100)
-        return all(position.doubted is None for position in watch.positions.values())
+        return not any(position.doubted for position in watch.positions.values())
 
     await eventually(look)
 
 
-@pytest.mark.parametrize(("row", "is_lost"), [(10, False), (99, True), (None, False)])
+@pytest.mark.parametrize(
+    ("marks", "is_lost"),
+    [
+        ([], False),
+        ([Mark(8, 8), Mark(10, 10)], False),
+        ([Mark(10, 99)], True),
+        ([Mark(8, 8), Mark(10, 99)], True),
+        ([Mark(8, 99), Mark(10, 10)], True),
+    ],
+)
 async def test_another_message_where_the_last_one_was_is_a_loss(
-    database: Database, row: int | None, is_lost: bool
+    database: Database, marks: list[Mark], is_lost: bool
 ) -> None:
     """A leader saw the stream go back, filled it again beyond that, and died before it persisted anything."""
     await insert_events(database, 100)
@@ -319,23 +328,87 @@ async def test_another_message_where_the_last_one_was_is_a_loss(
         state, other = await transport.state("GRNS_EVT"), await transport.state("GRNS_DLQ")
         told: list[Signal] = []
         places = {
-            "GRNS_EVT": LastAcknowledged(state.epoch, 10, None, None if row is None else Mark(10, row)),
+            "GRNS_EVT": LastAcknowledged(state.epoch, 10, None, tuple(marks)),
             "GRNS_DLQ": LastAcknowledged(other.epoch, 0),
         }
         watch = watching(session, transport, told, places)
-        watch.note(Receipt("GRNS_EVT", 15, duplicate=False), 50)
-        if row is not None:
-            assert watch.places["GRNS_EVT"].mark == Mark(10, row), "what is new may stand in its place"
+        watch.note(Receipt("GRNS_EVT", 15, duplicate=False), 15)
+        assert watch.places["GRNS_EVT"].marks == (*marks, Mark(15, 15)), "it may stand in the place of others"
         await has_looked(watch)
         assert [type(one) for one in told] == ([BrokerLost] if is_lost else [])
         assert watch.is_replaying is is_lost
         if not is_lost:
-            assert watch.places["GRNS_EVT"] == LastAcknowledged(state.epoch, 15, None, Mark(15, 50))
+            assert watch.places["GRNS_EVT"] == LastAcknowledged(state.epoch, 15, None, (Mark(15, 15),))
             watch.note(Receipt("GRNS_EVT", 16, duplicate=True), 51)
-            assert watch.places["GRNS_EVT"] == LastAcknowledged(state.epoch, 16, None, Mark(15, 50))
+            assert watch.places["GRNS_EVT"] == LastAcknowledged(state.epoch, 16, None, (Mark(16, 51),))
             watch.suspect()
             watch.note(Receipt("GRNS_EVT", 17, duplicate=False), 52)
-            assert watch.places["GRNS_EVT"] == LastAcknowledged(state.epoch, 17, None, Mark(15, 50))
+            assert watch.places["GRNS_EVT"].marks == (Mark(16, 51), Mark(17, 52))
+
+
+async def test_a_message_that_is_gone_from_the_end_is_a_loss(database: Database, broker: LocalNats) -> None:
+    """After a power cut the broker may know its last number, and not have the message; a purge is no loss."""
+    await insert_events(database, 100)
+    async with App(load()).connections("test") as (_, transport), database.session() as session:
+        await transport.provision()
+        for row in range(1, 20):
+            await transport.publish(Message("evt.agent.a.b.v1", b"{}", str(row), {"Grns-Seq": str(row)}))
+        state, other = await transport.state("GRNS_EVT"), await transport.state("GRNS_DLQ")
+        places = {
+            "GRNS_EVT": LastAcknowledged(state.epoch, 19, None, (Mark(19, 19),)),
+            "GRNS_DLQ": LastAcknowledged(other.epoch, 0),
+        }
+        told: list[Signal] = []
+        await manage(broker.url, "STREAM.PURGE.GRNS_EVT", {"seq": 10})
+        await has_looked(watching(session, transport, told, places))
+        assert not told
+        await manage(broker.url, "STREAM.MSG.DELETE.GRNS_EVT", {"seq": 19})
+        await has_found(watching(session, transport, told, places), told, 100, 100)
+        told.clear()
+        await manage(broker.url, "STREAM.PURGE.GRNS_EVT", {})
+        await has_looked(watching(session, transport, told, places))
+        assert not told
+
+
+def test_what_is_doubted_stays_so_until_the_stream_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is doubted anew: what came between two doubts may be lost, and nothing before it."""
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    position = StreamPosition("GRNS_EVT", "epoch", 0, None)
+    position.doubt()
+
+    def rows() -> list[int]:
+        return [mark.row for mark in position.marks]
+
+    assert rows() == [], "nothing was acknowledged"
+
+    def acknowledge(*numbers: int) -> None:
+        for number in numbers:
+            position.note(Receipt("GRNS_EVT", number, duplicate=False), 100 + number)
+
+    acknowledge(1, 2)
+    position.doubt()
+    now += 1
+    position.doubt()
+    acknowledge(3)
+    assert rows() == [102, 103]
+    asked = position.doubts
+    position.doubt()
+    acknowledge(4)
+    now += 0.01
+    position.doubt()
+    assert rows() == [102, 104], "it is one trouble"
+    acknowledge(5)
+    position.trust(asked)
+    assert rows() == [104, 105]
+    position.trust(position.doubts)
+    assert rows() == [105]
+    for number in range(6, 200):
+        acknowledge(number)
+        now += 1
+        position.doubt()
+    assert len(rows()) <= 65
+    assert position.went_back, "too many to ask for"
 
 
 async def test_what_one_leader_has_not_sent_again_the_next_one_does(

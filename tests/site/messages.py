@@ -17,8 +17,9 @@ languages](../languages.md)).
 
 A subject is the kind and its version: `evt.task.completed.v1`. For workspaces other than `default`, the
 workspace is appended: `evt.task.completed.v1.acme`. With `GRNS_NATS_NAMESPACE=staging`, all subjects begin
-with `staging_`. Commands for workers end in the pool and priority. Ignore fields that you do not know. A
-payload that is too large for the broker is sent as `truncated`, with a reference.
+with `staging_`. Commands for workers end in the pool and priority. Several of them may share a message, one
+document a line; events do so only if you [turn it on](../events.md#any-nats-client). Ignore fields that you
+do not know. A payload that is too large for the broker is sent as `truncated`, with a reference.
 
 """
 _GROUPS = (

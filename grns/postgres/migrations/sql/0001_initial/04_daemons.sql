@@ -15,14 +15,14 @@ create table grns.relay_cursor (
     published     int8multirange not null default '{}',  -- what is done with beyond
     evt_epoch     text,                            -- of GRNS_EVT, as this log was last sent to
     evt_last_seq  bigint not null default 0,       -- highest place in GRNS_EVT that was acknowledged
-    evt_mark_seq  bigint,                          -- a place in it that is to have
-    evt_mark_row  bigint,                          -- the message of this row of the log
+    evt_mark_seqs bigint[] not null default '{}',  -- places in it that are to have
+    evt_mark_rows bigint[] not null default '{}',  -- the messages of these rows of the log
     evt_lost_since   bigint,                       -- what it has lost is sent again: from there on,
     evt_lost_settled bigint,                       -- and up to here it has it again
     dlq_epoch     text,                            -- the same of GRNS_DLQ
     dlq_last_seq  bigint not null default 0,
-    dlq_mark_seq  bigint,
-    dlq_mark_row  bigint,
+    dlq_mark_seqs bigint[] not null default '{}',
+    dlq_mark_rows bigint[] not null default '{}',
     dlq_lost_since   bigint,
     dlq_lost_settled bigint,
     is_idle       boolean not null default false,  -- it has little to do, and wants to be woken by commits
