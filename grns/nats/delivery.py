@@ -15,6 +15,7 @@ from grns.nats.connection import Connection
 from grns.nats.messages import StoredMessage, lines
 from grns.nats.provision import NANOSECONDS
 from grns.nats.subscription import NatsSubscription
+from grns.telemetry import failpoint
 
 ACK_PREFIX = "$JS.ACK."
 IN_PROGRESS = b"+WPI"
@@ -225,6 +226,7 @@ class _Whole:
         if self._delay_seconds is None:
             await self.delivery.ack()
         else:
+            failpoint.reach("worker.part_given_back")
             await self.delivery.nak(self._delay_seconds)
 
 

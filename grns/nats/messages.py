@@ -57,13 +57,15 @@ Done = Callable[[Receipt | GrnsError], None]
 class StreamState:
     """State of one stream. `epoch` is written when the stream is created: another epoch means that the stream
     has lost all its messages. `first_at` is the time at which its oldest message was stored, `first_seq` its
-    number; that of the next one, if it has none."""
+    number; that of the next one, if it has none. With `drops_oldest` it deletes no message before an older
+    one."""
 
     epoch: str
     first_seq: int
     last_seq: int
     messages: int
     first_at: datetime | None
+    drops_oldest: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ class Streams:
     async def state(self, stream: str) -> StreamState:
         """Return the state of a stream."""
         info = await self._call("STREAM.INFO", stream)
-        state = info["state"]
+        state, config = info["state"], info["config"]
         # A stream that another tool created has no epoch; its creation time serves as well.
-        epoch = (info["config"].get("metadata") or {}).get(EPOCH) or info["created"]
+        epoch = (config.get("metadata") or {}).get(EPOCH) or info["created"]
         first_at = datetime.fromisoformat(state["first_ts"]) if state["messages"] else None
         return StreamState(
             epoch=epoch,
@@ -42,6 +42,7 @@ class Streams:
             last_seq=state["last_seq"],
             messages=state["messages"],
             first_at=first_at,
+            drops_oldest=config["retention"] == "limits" and config.get("max_msgs_per_subject", -1) <= 0,
         )
 
     async def clock(self, stream: str) -> datetime:

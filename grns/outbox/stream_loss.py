@@ -29,6 +29,8 @@ _LOOK_AGAIN_SECONDS = 1.0
 # Doubts that come so soon after each other are of one trouble: no broker is gone and back in between.
 _ONE_TROUBLE_SECONDS = 0.05
 _MOST_DOUBTED = 64
+# After so long without an answer the stream may be another than before, though nothing failed.
+_PAUSE_SECONDS = 1.0
 _SUSPECT = "to be looked at"  # the epoch of a stream that the next leader must check
 # Commands are not replayed: fallback polling finds their tasks.
 _PATTERNS = {subjects.EVT_STREAM: r"^evt\.", subjects.DLQ_STREAM: r"^dlq\."}
@@ -102,6 +104,7 @@ class StreamPosition:
     last_seq: int
     lost: log.LostRange | None  # an earlier leader has not sent it again
     last_row: int | None = None
+    noted_at: float = 0.0
     went_back: bool = False
     doubted: tuple[tuple[log.Mark, int, float], ...] = ()
     doubts: int = 0  # how often it was doubted
@@ -127,10 +130,9 @@ class StreamPosition:
         before = self.doubted
         if before and (before[-1][0] == last or now - before[-1][2] < _ONE_TROUBLE_SECONDS):
             before, now = before[:-1], before[-1][2]
-        if len(before) == _MOST_DOUBTED:
-            self.went_back = True  # perhaps: more than anyone can ask for
-        else:
-            self.doubted = (*before, (last, self.doubts, now))
+        if len(before) >= _MOST_DOUBTED:
+            before = before[::2]
+        self.doubted = (*before, (last, self.doubts, now))
 
     def trust(self, doubts: int) -> None:
         """Forget what was doubted up to then: the stream has it."""
@@ -141,7 +143,10 @@ class StreamPosition:
         is_odd = receipt.seq <= self.last_seq and not receipt.duplicate
         self.went_back = self.went_back or is_odd
         if receipt.seq > self.last_seq:
-            self.last_seq, self.last_row = receipt.seq, row
+            now = time.monotonic()
+            if now - self.noted_at > _PAUSE_SECONDS:
+                self.doubt()
+            self.last_seq, self.last_row, self.noted_at = receipt.seq, row, now
         return is_odd
 
     def begin_anew(self, state: StreamState) -> None:
@@ -314,15 +319,15 @@ class StreamLossDetector:
 
         One that was deleted with all before it is not lost: it was too old, or an operator has purged it.
         """
-        for mark in marks:
-            found = await self.transport.message_at(stream, mark.seq)
-            if found is None:
-                state = await self.transport.state(stream)
-                if state.messages and state.first_seq <= mark.seq:
-                    return True
-            elif _row_of(found) != mark.row:
-                return True
-        return False
+        answers = await asyncio.gather(*(self.transport.message_at(stream, mark.seq) for mark in marks))
+        found = dict(zip(marks, answers, strict=True))
+        if any(message is not None and _row_of(message) != mark.row for mark, message in found.items()):
+            return True
+        gone = [mark.seq for mark, message in found.items() if message is None]
+        if not gone:
+            return False
+        state = await self.transport.state(stream)
+        return state.drops_oldest and state.first_seq <= max(gone)
 
     async def _take_in(self, finding: StreamFinding, high: int) -> None:
         """Replay what a stream has lost, and note its state."""

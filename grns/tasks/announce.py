@@ -8,6 +8,7 @@ from typing import NamedTuple
 from grns.model import subjects
 from grns.nats import JetStream
 from grns.tasks.submit import Prepared
+from grns.telemetry import failpoint
 
 # Of more tasks than these only the relay is told: their commands share messages.
 _MOST_NAMED = 8
@@ -42,4 +43,5 @@ async def announce_queued(transport: JetStream, queued: Sequence[QueuedTask]) ->
     if len(queued) <= _MOST_NAMED:
         for task in queued:
             await transport.nudge(subjects.task_nudge(task.workspace, task.agent_type), task.id.encode())
+            failpoint.reach("hint.sent")
     await transport.nudge(subjects.RELAY_NUDGE)

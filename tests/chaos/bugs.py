@@ -329,6 +329,11 @@ MUTANTS = (
         "tests/outbox/test_wave_publisher.py::test_messages_have_rows_of_one_subject_in_their_order",
     ),
     Mutant(
+        "what a reading has cut off is published", "tests", ("versions in order",),
+        (Edit("grns/outbox/relay.py", "self._waves.add(reading.entries[:taken])", "self._waves.add(reading.entries)"),),
+        "tests/outbox/test_relay.py::test_what_lies_behind_late_rows_that_were_cut_off_waits_for_them",
+    ),
+    Mutant(
         "queued while its needs are open", "storm", ("needs",),
         (_sql("follow_log", "when o.met + s.met >= o.required then case", "when o.met + s.met + o.open + s.open >= o.required then case"),),
         "daemon",

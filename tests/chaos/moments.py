@@ -47,6 +47,7 @@ MOMENTS: tuple[Moment, ...] = (
     Moment("worker.before_claim", "worker-1"),
     Moment("worker.claimed_not_acked", "worker-1"),
     Moment("worker.hint_claimed", "worker-1"),
+    Moment("worker.part_given_back", "worker-1", "bursts"),
     Moment("worker.after_claim", "worker-1"),
     Moment("worker.handler_ended", "worker-1"),
     Moment("worker.finished_not_committed", "worker-1", has_connection=True),
@@ -156,4 +157,5 @@ MOMENTS: tuple[Moment, ...] = (
     Moment("commands.not_answered", "command-server-1", "orders"),
     *_statement("submit_tasks", "submitter-1"),
     *_statement("cancel", "submitter-1"),
+    Moment("hint.sent", "submitter-1"),
 )

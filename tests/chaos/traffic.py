@@ -41,6 +41,7 @@ _KINDS = ("steady", "steady", "ledger", "doomed", "thread", LIMITED, STEPWISE)
 _MANY = 8
 # How long its handlers are at work, on average, in seconds; some moments come only while many are.
 _USUAL, _LONG, _LONGER = 0.05, 2.5, 6.0
+_BURST = 300
 _ENOUGH_SECONDS = 50.0
 _HELD = """
     select count(*) from grns.tasks t join grns.workers a on a.agent_id = t.owner_agent_id
@@ -71,6 +72,7 @@ class Traffic:
             "shutdown": self._shut_down,
             "end": self._end,
             "long tasks": self._nothing,
+            "bursts": self._burst,
             "dead workers": self._kill_workers,
             "the lead": self._hand_over,
             "the lead of limits": self._hand_over_limits,
@@ -165,6 +167,22 @@ class Traffic:
                 await client.flush(timeout=2)
                 await client.close()
             await asyncio.sleep(0.3)
+
+    async def _burst(self, _seat: Seat) -> None:
+        """Submit so many at once that their commands share messages, and more than workers have slots for."""
+        while True:
+            wanted: list[dict[str, Any]] = [
+                {"task_type": "steady", "agent_type": "worker", "idempotency_key": f"range-{number}",
+                 "payload": {"number": number, "seconds": _USUAL, "tenant": tenant_of(number)}}
+                for number in itertools.islice(self._numbers, _BURST)
+            ]  # fmt: skip
+            keys = [one["idempotency_key"] for one in wanted]
+            for one, key in zip(wanted, keys, strict=True):
+                self._journal.note("try", key=key, type="steady", number=one["payload"]["number"])
+            ids = await self._ask(f"select array({_SUBMIT_NEEDY})", json.dumps(wanted))
+            for task, key in zip(ids, keys, strict=True):
+                self._journal.note("ok", key=key, task=task)
+            await asyncio.sleep(3.0)
 
     async def _repeat(self, _seat: Seat) -> None:
         while True:

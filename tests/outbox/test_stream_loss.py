@@ -315,9 +315,10 @@ async def has_looked(watch: StreamLossDetector) -> None:
     ],
 )
 async def test_another_message_where_the_last_one_was_is_a_loss(
-    database: Database, marks: list[Mark], is_lost: bool
+    database: Database, marks: list[Mark], is_lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader saw the stream go back, filled it again beyond that, and died before it persisted anything."""
+    monkeypatch.setattr("grns.outbox.stream_loss._PAUSE_SECONDS", 600.0)
     await insert_events(database, 100)
     async with App(load()).connections("test") as (_, transport), database.session() as session:
         await transport.provision()
@@ -399,6 +400,7 @@ def test_what_is_doubted_stays_so_until_the_stream_was_asked(monkeypatch: pytest
     position.doubt()
     assert rows() == [102, 104], "it is one trouble"
     acknowledge(5)
+    assert rows() == [102, 104, 105]
     position.trust(asked)
     assert rows() == [104, 105]
     position.trust(position.doubts)
@@ -407,8 +409,20 @@ def test_what_is_doubted_stays_so_until_the_stream_was_asked(monkeypatch: pytest
         acknowledge(number)
         now += 1
         position.doubt()
-    assert len(rows()) <= 65
-    assert position.went_back, "too many to ask for"
+    assert len(rows()) <= 65, "no more than can be asked for"
+    assert (rows()[0], rows()[-1]) == (106, 299)
+    assert not position.went_back
+
+
+def test_a_message_before_a_pause_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nothing is sent, a broker may lose its end, and nothing fails."""
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    position = StreamPosition("GRNS_EVT", "epoch", 0, None)
+    for number, pause in enumerate((0.0, 0.9, 1.1, 0.9), start=1):
+        now += pause
+        position.note(Receipt("GRNS_EVT", number, duplicate=False), 100 + number)
+    assert position.marks == (Mark(2, 102), Mark(4, 104))
 
 
 async def test_what_one_leader_has_not_sent_again_the_next_one_does(
