@@ -268,7 +268,7 @@ async def test_interrupted_while_it_removes_it_goes_on_with_that(
         ) as made:
             name = made.directory.name
             assert (await scratch_databases(admin), directories(tmp_path)) == ([name], [name])
-            assert len(await streams(broker)) == 3
+            assert len(await streams(broker)) == 4
             asyncio.get_running_loop().call_soon(task.cancel)
 
     task = asyncio.create_task(work())
@@ -285,7 +285,7 @@ async def test_what_a_killed_run_leaves_the_next_one_removes(
     killed.process.kill()
     await killed.gone()
     assert await scratch_databases(admin) == [name]
-    assert len(await streams(broker)) == 3
+    assert await streams(broker) == [f"{name}_GRNS_{end}" for end in ("CMD", "DLQ", "EVT", "OUT")]
     assert directories(tmp_path) == [name]
 
     async def has_no_session() -> bool:

@@ -33,7 +33,8 @@ async def start(fleet: Fleet, **environment: str) -> Family:
         assert parent.poll() is None, fleet.log_of(parent)
         workers = children_of(parent.pid)
         heartbeats = [heartbeat for worker in workers for heartbeat in children_of(worker)]
-        is_whole = len(workers) == len(heartbeats) == PROCESSES
+        begun = [fact for fact in fleet.facts_of(parent, "service_started") if fact["service"] == "worker"]
+        is_whole = len(workers) == len(heartbeats) == len(begun) == PROCESSES
         return (parent, workers, [*workers, *heartbeats]) if is_whole else None
 
     family = await eventually(work, within_seconds=60)
