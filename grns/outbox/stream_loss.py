@@ -95,8 +95,9 @@ class StreamPosition:
     """The epoch and highest number that one stream has acknowledged, and the row of the log that has it.
 
     What may have been lost is `doubted` until the stream has been asked for it: the message that was the last
-    one then, with the number and time of the doubt. What is acknowledged meanwhile may stand in its place,
-    and may be lost in turn before the stream has answered: there may be several.
+    one then, with the number of the doubt and until when others are of the same trouble. What is acknowledged
+    meanwhile may stand in its place, and may be lost in turn before the stream has answered: there may be
+    several.
     """
 
     stream: str
@@ -106,6 +107,7 @@ class StreamPosition:
     last_row: int | None = None
     noted_at: float = 0.0
     went_back: bool = False
+    is_new: bool = False  # since a loss was found nothing beyond it was acknowledged
     doubted: tuple[tuple[log.Mark, int, float], ...] = ()
     doubts: int = 0  # how often it was doubted
     low: int | None = None  # all rows up to here were published when the stream was first asked about a doubt
@@ -121,18 +123,21 @@ class StreamPosition:
     def _last(self) -> log.Mark | None:
         return None if self.last_row is None else log.Mark(self.last_seq, self.last_row)
 
-    def doubt(self) -> None:
-        """Note that what was acknowledged so far may be lost."""
+    def doubt(self, now: float, seconds: float = _ONE_TROUBLE_SECONDS) -> None:
+        """Note that what was acknowledged so far may be lost.
+
+        Doubts of the next `seconds` are of the same trouble.
+        """
         self.doubts += 1
-        last, now = self._last, time.monotonic()
+        last = self._last
         if last is None:
             return
-        before = self.doubted
-        if before and (before[-1][0] == last or now - before[-1][2] < _ONE_TROUBLE_SECONDS):
-            before, now = before[:-1], before[-1][2]
+        before, until = self.doubted, now + seconds
+        if before and (before[-1][0] == last or now < before[-1][2]):
+            before, until = before[:-1], before[-1][2]
         if len(before) >= _MOST_DOUBTED:
             before = before[::2]
-        self.doubted = (*before, (last, self.doubts, now))
+        self.doubted = (*before, (last, self.doubts, until))
 
     def trust(self, doubts: int) -> None:
         """Forget what was doubted up to then: the stream has it."""
@@ -140,18 +145,19 @@ class StreamPosition:
 
     def note(self, receipt: Receipt, row: int) -> bool:
         """Note one acknowledgement; return True if its number was given out before."""
-        is_odd = receipt.seq <= self.last_seq and not receipt.duplicate
-        self.went_back = self.went_back or is_odd
         if receipt.seq > self.last_seq:
             now = time.monotonic()
             if now - self.noted_at > _PAUSE_SECONDS:
-                self.doubt()
-            self.last_seq, self.last_row, self.noted_at = receipt.seq, row, now
+                self.doubt(now, 0.0)  # it is before any trouble
+            self.last_seq, self.last_row, self.noted_at, self.is_new = receipt.seq, row, now, False
+            return False
+        is_odd = not receipt.duplicate and not self.is_new
+        self.went_back = self.went_back or is_odd
         return is_odd
 
     def begin_anew(self, state: StreamState) -> None:
         """Take the stream as it is now; what it has lost is being sent again."""
-        self.last_seq, self.last_row = state.last_seq, None
+        self.last_seq, self.last_row, self.is_new = state.last_seq, None, True
         self.doubted, self.went_back = (), False
 
     def loss(self, state: StreamState) -> str | None:
@@ -226,8 +232,9 @@ class StreamLossDetector:
 
     def suspect(self) -> None:
         """Ask the streams again soon."""
+        now = time.monotonic()
         for position in self.positions.values():
-            position.doubt()
+            position.doubt(now)
         self._look_at = min(self._look_at, self._looked_at + _LOOK_AGAIN_SECONDS)
 
     async def look(self, low: int, high: int) -> None:

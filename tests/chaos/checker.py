@@ -388,7 +388,7 @@ class Checker:
         """Count the attempts that may have been cut as their agent was told to stop: they do not count."""
         cut = 0
         for before, event in pairwise(life):
-            if before.kind == _CLAIMED and event.kind == "evt.task.lease_expired":
+            if before.kind == _CLAIMED and event.kind in ("evt.task.lease_expired", "evt.task.cancelled"):
                 pid = self._pid_of(before.agent)
                 cut += self._harms.was_ordered(pid, before.at, event.at) and not self._is_spared(
                     task_id, event

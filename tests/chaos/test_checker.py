@@ -404,3 +404,24 @@ def test_which_checkpoints_attempts_may_find(
     stepwise = Stepwise(checkpoints={"gr-1": (3, 3)})
     tasks = {"gr-1": {"task_type": STEPWISE, "status": "failed", "attempt": 3}}
     assert (list(stepwise.judge(tmp_path, tasks)) == []) == is_right
+
+
+@pytest.mark.parametrize("fault", ["agent: told to stop", "worker: SIGKILL"])
+def test_an_attempt_that_is_cut_and_cancelled_may_go_uncounted(tmp_path: Path, fault: str) -> None:
+    """The reaper takes the lease away and, of a task that is to be cancelled, says only that."""
+    hit = {"what": "hit", "fault": fault, "whom": "worker-1", "from": _AT + 1.5, "until": _AT + 1.6}
+    report = _check(
+        tmp_path,
+        "queued",
+        "claimed",
+        "cancelled",
+        runs=_runs("begin 1"),
+        stage=[hit],
+        told=[{"what": "cancel", "task": "gr-1"}],
+        status="cancelled",
+        is_cancel_requested=True,
+        result_number=None,
+        result_attempt=None,
+        uncounted_attempts=1,
+    )
+    assert _found(report) == (set() if fault == "agent: told to stop" else {"attempts"})

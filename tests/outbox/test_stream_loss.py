@@ -12,7 +12,7 @@ import pytest
 from grns.bootstrap.app import App
 from grns.dev.servers import LocalNats
 from grns.nats import JetStream
-from grns.nats.messages import Message, Receipt
+from grns.nats.messages import Message, Receipt, StreamState
 from grns.outbox import replay
 from grns.outbox.log import LastAcknowledged, LostRange, Mark
 from grns.outbox.stream_loss import StreamLossDetector, StreamPosition, positions
@@ -296,10 +296,17 @@ async def test_a_loss_that_was_only_suspected_is_not_forgotten_with_the_lead(dat
 
 async def has_looked(watch: StreamLossDetector) -> None:
     """Look until the streams have answered."""
+    positions = watch.positions.values()
+    await watch.look(100, 100)
+
+    async def has_begun() -> bool:
+        return all(position.low is not None for position in positions)
+
+    await eventually(has_begun)
 
     async def look() -> bool:
         await watch.look(100, 100)
-        return not any(position.doubted for position in watch.positions.values())
+        return all(position.low is None and not position.doubted for position in positions)
 
     await eventually(look)
 
@@ -364,6 +371,11 @@ async def test_a_message_that_is_gone_from_the_end_is_a_loss(database: Database,
         await has_looked(watching(session, transport, told, places))
         assert not told
         await manage(broker.url, "STREAM.MSG.DELETE.GRNS_EVT", {"seq": 19})
+        config = await config_of(broker, "GRNS_EVT")
+        await manage(broker.url, "STREAM.UPDATE.GRNS_EVT", config | {"max_msgs_per_subject": 100})
+        await has_looked(watching(session, transport, told, places))
+        assert not told, "such a stream deletes messages before older ones"
+        await manage(broker.url, "STREAM.UPDATE.GRNS_EVT", config)
         await has_found(watching(session, transport, told, places), told, 100, 100)
         told.clear()
         await manage(broker.url, "STREAM.PURGE.GRNS_EVT", {})
@@ -376,7 +388,7 @@ def test_what_is_doubted_stays_so_until_the_stream_was_asked(monkeypatch: pytest
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     position = StreamPosition("GRNS_EVT", "epoch", 0, None)
-    position.doubt()
+    position.doubt(now)
 
     def rows() -> list[int]:
         return [mark.row for mark in position.marks]
@@ -388,16 +400,16 @@ def test_what_is_doubted_stays_so_until_the_stream_was_asked(monkeypatch: pytest
             position.note(Receipt("GRNS_EVT", number, duplicate=False), 100 + number)
 
     acknowledge(1, 2)
-    position.doubt()
+    position.doubt(now)
     now += 1
-    position.doubt()
+    position.doubt(now)
     acknowledge(3)
     assert rows() == [102, 103]
     asked = position.doubts
-    position.doubt()
+    position.doubt(now)
     acknowledge(4)
     now += 0.01
-    position.doubt()
+    position.doubt(now)
     assert rows() == [102, 104], "it is one trouble"
     acknowledge(5)
     assert rows() == [102, 104, 105]
@@ -408,9 +420,10 @@ def test_what_is_doubted_stays_so_until_the_stream_was_asked(monkeypatch: pytest
     for number in range(6, 200):
         acknowledge(number)
         now += 1
-        position.doubt()
+        position.doubt(now)
     assert len(rows()) <= 65, "no more than can be asked for"
     assert (rows()[0], rows()[-1]) == (106, 299)
+    assert any(120 < row < 250 for row in rows()), "some in between, too"
     assert not position.went_back
 
 
@@ -422,7 +435,24 @@ def test_a_message_before_a_pause_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
     for number, pause in enumerate((0.0, 0.9, 1.1, 0.9), start=1):
         now += pause
         position.note(Receipt("GRNS_EVT", number, duplicate=False), 100 + number)
-    assert position.marks == (Mark(2, 102), Mark(4, 104))
+    assert [mark.row for mark in position.marks] == [102, 104]
+    now += 1.1
+    position.note(Receipt("GRNS_EVT", 5, duplicate=False), 105)
+    position.doubt(now)
+    assert [mark.row for mark in position.marks] == [102, 104, 105], "it is no part of what comes then"
+
+
+def test_an_answer_that_comes_after_its_loss_was_found_is_no_other_loss() -> None:
+    """The broker had stored the message before it was asked, and answers afterwards."""
+    position = StreamPosition("GRNS_EVT", "epoch", 20, None)
+    state = StreamState("epoch", 1, 12, 12, None, drops_oldest=True)
+    assert position.loss(state) == "the stream lost its end"
+    position.begin_anew(state)
+    assert not position.note(Receipt("GRNS_EVT", 12, duplicate=False), 31)
+    assert not position.note(Receipt("GRNS_EVT", 13, duplicate=False), 32)
+    assert [mark.row for mark in position.marks] == [32]
+    assert position.note(Receipt("GRNS_EVT", 12, duplicate=False), 33), "now it is"
+    assert position.went_back
 
 
 async def test_what_one_leader_has_not_sent_again_the_next_one_does(
