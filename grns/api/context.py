@@ -18,6 +18,7 @@ from grns.api.invitation import Invitation
 from grns.api.key_watch import KeyWatch
 from grns.errors import RateLimitedError
 from grns.gateway.attempts import HttpAttempts
+from grns.gateway.claim_secrets import ClaimSecrets
 from grns.gateway.claims import HttpClaims
 from grns.gateway.outputs import HttpOutputs
 from grns.gateway.steps import HttpSteps
@@ -59,6 +60,7 @@ class ApiContext:
     agent_writes: HttpAttempts
     agent_steps: HttpSteps
     agent_outputs: HttpOutputs
+    agent_secrets: ClaimSecrets
     http_wait_seconds: float
     http_lease_seconds: float
     webhook_guard: UrlPolicy

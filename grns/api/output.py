@@ -105,6 +105,11 @@ async def stream_claim(
             value_of(data)
         elif len(data) > LONGEST_TEXT:
             raise InvalidInputError("bad_stream", f"a chunk of text has at most {LONGEST_TEXT:,} characters")
+    if chunks:
+        secrets = request_context.context.agent_secrets
+        scrubber = await secrets.scrubber(request_context.reading_attempt, token)
+        if scrubber is not None:
+            chunks = [(kind, scrubber.value(data)) for kind, data in chunks]
     sent = await request_context.context.agent_outputs.send(
         request_context.reading_attempt, token, body.first, chunks, mark=mark
     )

@@ -20,7 +20,7 @@ from grns.model.failure import clean
 from grns.model.json import dumps
 from grns.model.log_line import LEVELS, LONGEST_MESSAGE, Level, Line
 from grns.model.report import LONGEST_STEP
-from grns.model.secret import check_clear
+from grns.model.secret import Scrubber, check_clear
 from grns.model.usage import usage_of
 from grns.worker.prices import priced
 from grns.worker.progress import LEAST_STALL_SECONDS, Report
@@ -124,13 +124,17 @@ async def _renewed(request_context: RequestContext, said: RenewRequest, shown: C
     if said.checkpoint_data is not None:
         checkpoint = dumps(said.checkpoint_data, request_context.context.result_limits)
         check_clear(checkpoint)
+    scrubber = None
+    if said.current_step is not None or said.log:
+        secrets = request_context.context.agent_secrets
+        scrubber = await secrets.scrubber(request_context.writing_attempt, shown)
     report = Report(
         said.progress_percent,
-        None if said.current_step is None else clean(said.current_step),
+        None if said.current_step is None else clean(said.current_step, scrubber),
         checkpoint,
         said.remaining_seconds,
         said.stall_seconds,
-        _lines(said.log),
+        _lines(said.log, scrubber),
         tuple(priced(usage_of(**one.model_dump())) for one in said.usage or ()) or None,
     )
     renewal = await request_context.context.agent_writes.renew(
@@ -146,14 +150,14 @@ async def _renewed(request_context: RequestContext, said: RenewRequest, shown: C
     )
 
 
-def _lines(said: list[LoggedLine] | None) -> tuple[Line, ...] | None:
+def _lines(said: list[LoggedLine] | None, scrubber: Scrubber | None) -> tuple[Line, ...] | None:
     if not said:
         return None
     first, now = time.time_ns() // 1000, time.monotonic()
     return tuple(
         Line(
             first + place if line.number is None else line.number, now, LEVELS[line.level],
-            message_of(line.message), fields_of(line.fields or {}),
+            message_of(line.message, (), scrubber), fields_of(line.fields or {}, scrubber),
         )
         for place, line in enumerate(said)
     )  # fmt: skip

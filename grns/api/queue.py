@@ -23,6 +23,7 @@ from grns.gateway.claims import AssignedTask, WaitingWorker
 from grns.gateway.shared_writes import OpenDatabase
 from grns.model import claim_token
 from grns.model.claim_token import ClaimToken, SigningKey
+from grns.model.failure import clean
 from grns.model.json import dumps, loads_stored
 from grns.model.outcome import Outcome, Verb
 from grns.model.secret import check_clear
@@ -208,12 +209,13 @@ async def fail_claim(
     """Fail an attempt. The task is retried if attempts are left, unless `retry` is false."""
 
     async def write(open_database: OpenDatabase, shown: ClaimToken) -> str:
+        scrubber = await request_context.context.agent_secrets.scrubber(open_database, shown)
         return await request_context.context.agent_writes.fail(
             open_database,
             shown,
-            error_class=body.error.class_,
-            message=body.error.message,
-            frames=body.error.frames,
+            error_class=clean(body.error.class_, scrubber),
+            message=clean(body.error.message, scrubber),
+            frames=[clean(frame, scrubber) for frame in body.error.frames],
             is_final=not body.retry,
             after_seconds=body.retry_after_seconds,
             usual_seconds=body.backoff_seconds,

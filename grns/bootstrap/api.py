@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 from grns.bootstrap.app import App
 from grns.bootstrap.gateway import GatewayFactory
 from grns.bootstrap.tools import doctor
+from grns.gateway.claim_secrets import ClaimSecrets
 from grns.gateway.outputs import HttpOutputs
 from grns.gateway.steps import HttpSteps
 
@@ -77,6 +78,7 @@ def context(
         agent_writes=writes,
         agent_steps=HttpSteps(writes),
         agent_outputs=HttpOutputs(transport, emit=app.telemetry.emit),
+        agent_secrets=ClaimSecrets(),
         http_wait_seconds=settings.http_wait_seconds,
         http_lease_seconds=settings.http_lease_seconds,
         webhook_guard=settings.webhook_guard,

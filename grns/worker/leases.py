@@ -311,8 +311,16 @@ class LeaseManager:
             self._give(slot)
 
     def hold(self, claim: Claim) -> Lease:
-        """Return the lease of a claimed task: it is kept until it is let go."""
-        lease = self._expected.pop(claim.lease_id, None) or self._keep(claim)
+        """Return the lease of a claimed task: it is kept until it is let go.
+
+        What the heartbeat process has answered meanwhile counts: other code may have blocked this
+        process between the claim and now, for longer than a lease.
+        """
+        lease = self._expected.pop(claim.lease_id, None)
+        if lease is None:
+            lease = self._keep(claim)
+        else:
+            self._read_answer(lease)
         self._table.note_work()
         return lease
 

@@ -73,10 +73,15 @@ def environment(lease: float) -> dict[str, str]:
 
 
 async def start(fleet: Fleet, database: Database, lease: float, concurrency: int = 5) -> Worker:
-    """Start a server and a worker."""
+    """Start a server and a worker, and wait until it takes tasks."""
     fleet.start("server", **environment(lease))
     worker = start_worker(fleet, lease, concurrency)
     await ready(database, worker)
+
+    async def takes_tasks() -> bool:
+        return bool(fleet.facts_of(worker, "worker_ready"))
+
+    await eventually(takes_tasks)
     return worker
 
 

@@ -76,11 +76,12 @@ async def check_promptness(database: Database) -> int:
 
 
 async def claimed_by(database: Database, worker: Worker, stories: dict[str, list[Any]]) -> list[str]:
-    """Return the tasks that a worker has claimed."""
+    """Return the tasks that a worker has claimed, in order."""
     async with database.connection() as connection:
         agent = await connection.fetchval("select agent_id from grns.workers where pid = $1", worker.pid)
         rows = await connection.fetch(
-            "select task_id from grns.events where kind = 'evt.task.claimed' and payload->>'agent_id' = $1",
+            "select task_id from grns.events where kind = 'evt.task.claimed' and payload->>'agent_id' = $1"
+            " order by seq",
             agent,
         )
     return [row["task_id"] for row in rows if row["task_id"] in stories]
@@ -111,8 +112,6 @@ async def test_killed_at_each_moment(
     # The command of the dead worker is delivered again, and acked without effect.
     await is_drained(broker)
     stories = await check_everything(database, broker.url)
-    assert await check_promptness(database) == 3
-
     assert await claimed_by(database, before_claim, stories) == []
     executions = {
         claimed: ["begin 2"],
@@ -127,10 +126,16 @@ async def test_killed_at_each_moment(
         ]
         ends = [1, 2] if victim is not_committed else [2]
         assert lines_with(journal(), "end", task_id) == [f"end {task_id} {attempt}" for attempt in ends]
-    (task_id,) = await claimed_by(database, not_acked, stories)
+    # While a worker writes an outcome, it may claim the next task.
+    task_id, *following = await claimed_by(database, not_acked, stories)
     assert told(stories[task_id]) == ["queued", "claimed", "completed"]
+    assert [told(stories[one]) for one in following] in (
+        [], [["queued", "claimed", "lease_expired", "claimed", "completed"]],
+    )  # fmt: skip
+    assert await check_promptness(database) == 3 + len(following)
     # Nobody else's task has run twice.
-    assert len(lines_with(journal(), "begin")) == len(ids) + 2
+    again = [len(lines_with(journal(), "begin", one)) - 1 for one in following]
+    assert len(lines_with(journal(), "begin")) == len(ids) + 2 + sum(again)
 
 
 async def test_gone_before_the_commit(
@@ -148,9 +153,10 @@ async def test_gone_before_the_commit(
     ids = await load.end()
     rows = await all_in(database, ids, within_seconds=BOUND + SLACK)
     stories = await check_everything(database, broker.url)
-    assert sorted(told(story)[2] for story in stories.values() if len(story) > 3) == [
-        "lease_expired", "released",
-    ]  # fmt: skip
+    lost = [
+        kind for story in stories.values() for kind in told(story) if kind in ("lease_expired", "released")
+    ]
+    assert sorted(lost) == ["lease_expired", "released"]
     async with database.connection() as connection:
         paid = await connection.fetch("select task_id, attempt from payments")
     assert sorted((row["task_id"], row["attempt"]) for row in paid) == sorted(

@@ -45,7 +45,7 @@ BY_ID = (
     "claim", "renew", "finish", "release", "cancel", "redrive", "dispatch", "explain_unclaimed",
     "read_claims", "read_statuses", "read_tasks", "delete_tasks", "next_task", "redrive_batch",
     "discard_batch", "cancel_batch", "read_payloads", "judge_canary", "discard_tasks", "edit_task",
-    "read_texts", "write_texts",
+    "read_texts", "write_texts", "read_attempt_secrets",
 )  # fmt: skip
 # These change the row where they have locked it, without a second look at the index.
 IN_PLACE = ("claim", "finish", "claim_next")
@@ -222,6 +222,12 @@ async def test_rows_that_are_named_are_found_by_their_id(connection: Connection,
     assert looks
     assert set(looks) == {"tasks_pkey"} | ({"Tid Scan"} if name in IN_PLACE else set())
     assert not compared_with_each(nodes)
+
+
+async def test_the_secrets_of_an_attempt_are_found_by_its_task(connection: Connection) -> None:
+    nodes = await plan_of(connection, "read_attempt_secrets")
+    assert looks_at(nodes, "progress") == ["progress_pkey"]
+    assert looks_at(nodes, "steps") == ["steps_pkey"]
 
 
 async def test_what_an_agent_runs_is_counted_by_its_workers(connection: Connection) -> None:

@@ -109,6 +109,8 @@ class Scene:
     streamed: list[str] = field(default_factory=list)
     dead: str = ""
     done: str = ""
+    remote: str = ""
+    """Id of the task of an HTTP worker."""
     message: str = ""
     """Id of the rejected message."""
 
@@ -133,7 +135,14 @@ async def _pages(scene: Scene) -> list[str]:
     entered = await scene.visitor.post("/login", data={"key": scene.key})
     assert entered.status_code == 303, entered.text
     return await scene.gets(
-        "/tasks/{dead}", "/tasks/{done}", "/tasks", "/issues", "/events", "/messages", "/messages/{message}"
+        "/tasks/{dead}",
+        "/tasks/{done}",
+        "/tasks/{remote}",
+        "/tasks",
+        "/issues",
+        "/events",
+        "/messages",
+        "/messages/{message}",
     )
 
 
@@ -141,7 +150,7 @@ async def _tools(scene: Scene) -> list[str]:
     async with host(scene.url, scene.key) as client:
         return [
             text_of(await client.call_tool(name, arguments))
-            for task_id in (scene.dead, scene.done)
+            for task_id in (scene.dead, scene.done, scene.remote)
             for name, arguments in (
                 ("task_show", {"task_id": task_id}), ("task_wait", {"task_id": task_id, "wait_seconds": 0}),
                 ("task_explain", {"task_id": task_id}), ("task_list", {}), ("agent_list", {}),
@@ -151,17 +160,22 @@ async def _tools(scene: Scene) -> list[str]:
 
 
 async def _archive(scene: Scene) -> list[str]:
-    """Archive both tasks, and read them: it is the last place, as they are deleted."""
+    """Archive the tasks, and read them: it is the last place, as they are deleted."""
     await fetch(scene.database, "update grns.tasks set finished_at = now() - interval '10 days'")
     place = scene.directory / "archive"
     page = await delete_tasks(scene.database, "", 100, 86_400.0, 86_400.0, DirectoryPlace(place))
-    assert page.deleted == 2
+    assert page.deleted == 3
     (file,) = place.glob("tasks/**/*.jsonl.gz")
     name = str(file.relative_to(place)).removesuffix(".jsonl.gz")
     shown = await scene.runs(
-        "archive list -o json", "archive show {dead}", "archive show {done}", f"archive show {name}"
+        "archive list -o json",
+        "archive show {dead}",
+        "archive show {done}",
+        "archive show {remote}",
+        f"archive show {name}",
     )
-    assert all(scene.dead in text or scene.done in text for text in shown[1:]), shown
+    ids = (scene.dead, scene.done, scene.remote)
+    assert all(any(one in text for one in ids) for text in shown[1:]), shown
     return [*shown, gzip.decompress(file.read_bytes()).decode()]
 
 
@@ -174,7 +188,7 @@ PLACES: dict[str, Callable[[Scene], Awaitable[list[str]]]] = {
     "API": lambda scene: scene.gets(
         *(
             f"/api/v1/tasks/{task}{path}"
-            for task in ("{dead}", "{done}")
+            for task in ("{dead}", "{done}", "{remote}")
             for path in ("", "/events", "/attempts", "/logs", "/steps", "/explain")
         ),
         "/api/v1/tasks", "/api/v1/events", "/api/v1/issues", "/api/v1/mail",
@@ -193,12 +207,13 @@ PLACES: dict[str, Callable[[Scene], Awaitable[list[str]]]] = {
             for task in ("{dead}", "{done}")
             for command in ("show", "show -o json", "events", "logs", "steps", "explain", "tail")
         ),
-        "task list -o json", "events export --since 1h", "issue list -o json", "agent mail list -o json",
+        "task logs {remote}", "task list -o json",
+        "events export --since 1h", "issue list -o json", "agent mail list -o json",
         "admin verify",
     ),
     "dead letters in the CLI": lambda scene: scene.runs(
-        "dlq list", "dlq list -o json", "dlq show {dead}", "dlq show {message}", "dlq show {message} --raw",
-        "dlq export", "dlq export --messages",
+        "dlq list", "dlq list -o json", "dlq show {dead}", "dlq show {remote}", "dlq show {message}",
+        "dlq show {message} --raw", "dlq export", "dlq export --messages",
     ),
     "rows": lambda scene: _rows(scene.database),
     "messages of NATS": _written,
@@ -267,10 +282,13 @@ async def _use(scene: Scene) -> None:
         ids.append(good(await visitor.post("/api/v1/tasks", json=order))["id"])
         await _follow(scene, f"/api/v1/tasks/{ids[-1]}/stream")
     scene.dead, scene.done = ids
+    scene.remote = await _use_http(scene)
     await all_in(scene.database, [scene.dead], "dead", within_seconds=60)
     await all_in(scene.database, [scene.done], within_seconds=60)
     rows = await fetch(scene.database, "select id, status, payload::text from grns.tasks")
-    assert {row["id"]: row["status"] for row in rows} == {scene.dead: "dead", scene.done: "succeeded"}
+    assert {row["id"]: row["status"] for row in rows} == {
+        scene.dead: "dead", scene.done: "succeeded", scene.remote: "dead",
+    }  # fmt: skip
     for name in ("coder", "other"):
         good(await visitor.put(f"/api/v1/agents/{name}", json={"agent_type": "vaulted"}))
     mail = {"type": "login", "to": "coder", "payload": {"user": "ann", "token": CANARY}, "secret": ["token"]}
@@ -295,6 +313,32 @@ async def _use(scene: Scene) -> None:
         )
 
     await eventually(is_told, within_seconds=30)
+
+
+async def _use_http(scene: Scene) -> str:
+    """Let an HTTP worker tell the secret of a task in all that it says of it; return the id."""
+    visitor, told = (
+        scene.visitor,
+        [CANARY, repr(CANARY), json.dumps(CANARY), repr(ValueError(f"bad {CANARY!r}"))],
+    )
+    order = {"task_type": "tell", "agent_type": "remote", "payload": {"host": "a", "token": CANARY}}
+    task_id = str(good(await visitor.post("/api/v1/tasks", json=order | {"max_attempts": 1}))["id"])
+    watching = asyncio.create_task(_follow(scene, f"/api/v1/tasks/{task_id}/stream"))
+    claimed = good(
+        await visitor.post("/api/v1/queue/claim", json={"agent_type": "remote", "task_types": ["tell"]})
+    )
+    assert claimed["task"]["payload"]["token"] == CANARY, "whoever works on it gets it"
+    token = {"token": claimed["token"]}
+    lines = [{"message": f"with {text}", "fields": {"text": text, text: 1, "deep": [text]}} for text in told]
+    said = {"current_step": f"calls with {told[-1]}", "log": lines}
+    good(await visitor.post("/api/v1/queue/renew", json=token | said))
+    chunks = [{"data": f"streams {text}"} for text in told] + [{"data": {"body": text}} for text in told]
+    stream = {"first": 1, "chunks": chunks, "has_ended": True}
+    good(await visitor.post("/api/v1/queue/stream", json=token | stream))
+    error = {"class": "ValueError", "message": "\n".join(told), "frames": [f"f.py:1 in {told[1]}"[:1000]]}
+    good(await visitor.post("/api/v1/queue/fail", json=token | {"error": error}))
+    await watching
+    return task_id
 
 
 async def _follow(scene: Scene, path: str) -> None:

@@ -397,7 +397,9 @@ RESULTS = tuple(
     Case(f"returns_{case.name}", case.value, "bad_result") for case in VALUES if case.code != ACCEPTED
 )
 # Of these, what is kept where there are blobs.
-LONG_RESULTS = frozenset(f"returns_{case.name}" for case in VALUES if case.code == "too_large")
+LONG_RESULTS = frozenset(
+    f"returns_{case.name}" for case in VALUES if case.code in {"too_large", "too_many_nodes"}
+)
 # What handlers raise, and the name under which it is counted.
 ERRORS = (
     Case("raises_nul", ValueError("a\x00b"), "ValueError"),

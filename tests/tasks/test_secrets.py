@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -14,8 +17,11 @@ from pydantic import BaseModel, SecretStr
 import grns
 from grns.client.client import Client
 from grns.errors import ConflictError, InvalidInputError, NotFoundError, SealedError
+from grns.gateway.claim_secrets import ClaimSecrets
+from grns.model.claim_token import ClaimToken
+from grns.model.failure import clean
 from grns.model.filter import parse
-from grns.model.json import Limits
+from grns.model.json import Limits, dumps
 from grns.model.seal import Keyring, MasterKey
 from grns.model.secret import MASK
 from grns.model.submission import edit
@@ -450,3 +456,40 @@ async def test_a_result_is_shown_with_dots(door: Door) -> None:
     )
     async with door.visitor(await door.key("read", workspace="default")) as reader:
         assert good(await reader.get(f"/api/v1/tasks/{task_id}"))["result"] == {"token": MASK}
+
+
+async def test_what_an_http_worker_says_is_searched_for_the_secrets_it_was_handed(
+    client: Client, shared: Database
+) -> None:
+    """Also for those of steps that a worker has recorded before; without the key, nothing of it is kept."""
+    await declare(shared)
+    handle = await client.submit("call", {"token": TOKEN}, pool="worker")
+    await fetch(
+        shared,
+        "insert into grns.steps (task_id, name, workspace, kind, value, attempt)"
+        " values ($1, 'log in', 'default', 'step', $2::text::jsonb, 1)",
+        handle.id,
+        dumps(shared.vault.hide({"key": "of-a-step"}, [("key",)], "default")),
+    )
+    token = ClaimToken(
+        workspace="default", agent_type="worker", agent_id="worker-1", task_id=handle.id, task_type="call",
+        priority=1, attempt=2, attempt_limit=3, uncounted_attempts=0, lease_id=uuid4(), lease_seconds=30.0,
+        trace_id=handle.trace_id, causation_id=None, claimed_at=0.0,
+    )  # fmt: skip
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Database]:
+        yield shared
+
+    known = ClaimSecrets()
+    for _ in range(2):
+        scrubber = await known.scrubber(opened, token)
+        assert scrubber is not None
+        assert scrubber.text(f"{TOKEN} and of-a-step") == f"{MASK} and {MASK}"
+        shared.vault.keys = None  # it was read once
+    closed = await ClaimSecrets().scrubber(opened, token)
+    assert closed is not None
+    assert clean(f"with {TOKEN}", closed) == closed.value({"with": TOKEN}) == MASK
+    plain = await client.submit("call", {}, pool="worker")
+    other = token.model_copy(update={"task_id": plain.id, "lease_id": uuid4()})
+    assert await known.scrubber(opened, other) is None

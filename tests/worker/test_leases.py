@@ -202,7 +202,6 @@ def test_what_is_claimed_is_kept_before_it_begins(
     heartbeat.announce()
     leases.forget(never.lease_id)
     with leases.hold(soon) as lease:
-        leases.check()
         assert lease.expires_at == soon.expires_at + 10.0, "what was answered before it began"
         (record,) = heartbeat.records()
         assert (record.task_id, record.slot) == ("gr-1", early.slot)
@@ -212,6 +211,33 @@ def test_what_is_claimed_is_kept_before_it_begins(
     leases.expect(soon)
     leases.end_all("shutdown")
     assert leases.hold(soon).ended == "shutdown"
+
+
+def test_what_was_claimed_before_the_loop_was_blocked_begins_as_the_heartbeat_says(
+    pair: tuple[SharedLeaseTable, SharedLeaseTable], leases: LeaseManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing has looked at the answers since, and the first lease is over."""
+    _, heartbeat = pair
+    claims = {name: owned(name) for name in ("gr-kept", "gr-lost", "gr-cancelled", "gr-unknown")}
+    for claim in claims.values():
+        leases.expect(claim)
+    now = time.monotonic() + 2 * LEASE_SECONDS
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    verdicts = {
+        "gr-kept": LeaseAnswer.RENEWED,
+        "gr-lost": LeaseAnswer.LOST,
+        "gr-cancelled": LeaseAnswer.CANCEL_REQUESTED,
+    }
+    for record in list(heartbeat.records()):
+        if record.task_id in verdicts:
+            answer(heartbeat, record, verdicts[record.task_id])
+    held = {name: leases.hold(claim) for name, claim in claims.items()}
+    assert {name: (lease.is_over, lease.ended) for name, lease in held.items()} == {
+        "gr-kept": (False, None),
+        "gr-lost": (True, "lost"),
+        "gr-cancelled": (True, "cancelled"),
+        "gr-unknown": (True, None),
+    }
 
 
 def test_a_slot_is_given_back_after_an_error(leases: LeaseManager) -> None:
