@@ -124,19 +124,24 @@ async def _renewed(request_context: RequestContext, said: RenewRequest, shown: C
     if said.checkpoint_data is not None:
         checkpoint = dumps(said.checkpoint_data, request_context.context.result_limits)
         check_clear(checkpoint)
-    scrubber = None
-    if said.current_step is not None or said.log:
-        secrets = request_context.context.agent_secrets
-        scrubber = await secrets.scrubber(request_context.writing_attempt, shown)
-    report = Report(
-        said.progress_percent,
-        None if said.current_step is None else clean(said.current_step, scrubber),
-        checkpoint,
-        said.remaining_seconds,
-        said.stall_seconds,
-        _lines(said.log, scrubber),
-        tuple(priced(usage_of(**one.model_dump())) for one in said.usage or ()) or None,
-    )
+    used = tuple(priced(usage_of(**one.model_dump())) for one in said.usage or ()) or None
+
+    async def report() -> Report:
+        scrubber = None
+        if said.current_step is not None or said.log or checkpoint is not None:
+            # Also for a checkpoint: it takes the place of one that may have secrets.
+            secrets = request_context.context.agent_secrets
+            scrubber = await secrets.scrubber(request_context.writing_attempt, shown)
+        return Report(
+            said.progress_percent,
+            None if said.current_step is None else clean(said.current_step, scrubber),
+            checkpoint,
+            said.remaining_seconds,
+            said.stall_seconds,
+            _lines(said.log, scrubber),
+            used,
+        )
+
     renewal = await request_context.context.agent_writes.renew(
         request_context.writing_attempt, shown, report=report if is_report else None
     )

@@ -244,13 +244,13 @@ async def release_claim(
     request_context: Agent, body: Annotated[ReleaseRequest, strict_body(ReleaseRequest, code="bad_release")]
 ) -> Response:
     """Release a task. The attempt does not count."""
-    return await _written(
-        request_context,
-        body,
-        lambda open_database, shown: request_context.context.agent_writes.release(
-            open_database, shown, body.reason
-        ),
-    )
+
+    async def write(open_database: OpenDatabase, shown: ClaimToken) -> str:
+        scrubber = await request_context.context.agent_secrets.scrubber(open_database, shown)
+        reason = body.reason if scrubber is None else scrubber.text(body.reason)
+        return await request_context.context.agent_writes.release(open_database, shown, reason)
+
+    return await _written(request_context, body, write)
 
 
 @routes.get("/queue/status", response_model=QueueStatus)
@@ -339,6 +339,7 @@ async def _written(
     said: TokenRequest,
     write: Callable[[OpenDatabase, ClaimToken], Awaitable[str]],
 ) -> Answer:
-    return Answer(
-        {"status": await write(request_context.writing_attempt, await verified(request_context, said))}
-    )
+    shown = await verified(request_context, said)
+    status = await write(request_context.writing_attempt, shown)
+    request_context.context.agent_secrets.forget(shown)
+    return Answer({"status": status})

@@ -74,20 +74,25 @@ class HttpAttempts:
         open_database: OpenDatabase,
         token: ClaimToken,
         *,
-        report: Report | None,
+        report: Callable[[], Awaitable[Report]] | None,
     ) -> Renewal:
-        """Renew a lease, and write what the worker reports, once a second at most; `LeaseLostError`."""
+        """Renew a lease, and write what the worker reports, once a second at most; `LeaseLostError`.
+
+        `report` is asked once the lease is renewed, which does not wait for it.
+        """
 
         try:
             renewal = await patiently(lambda: self._shared.renew(open_database, token))
-            # At once: an attempt has a limited number of them.
-            if report is not None and (report.lines or report.usage):
-                noted = Report(lines=report.lines, usage=report.usage)
-                await persist(open_database, partial(_recorded, token=token, report=noted))
-            if report is not None and report.is_progress:
-                rest = replace(report, lines=None, usage=None)
-                is_overdue = await self._record(open_database, token, rest)
-                renewal = Renewal(renewal.is_cancel_requested, is_overdue)
+            if report is not None:
+                said = await report()
+                # At once: an attempt has a limited number of them.
+                if said.lines or said.usage:
+                    noted = Report(lines=said.lines, usage=said.usage)
+                    await persist(open_database, partial(_recorded, token=token, report=noted))
+                if said.is_progress:
+                    rest = replace(said, lines=None, usage=None)
+                    is_overdue = await self._record(open_database, token, rest)
+                    renewal = Renewal(renewal.is_cancel_requested, is_overdue)
         except LeaseLostError:
             self._note_loss(token, "refused")
             raise

@@ -10,14 +10,15 @@ from grns.errors import SealedError
 from grns.gateway.attempts import persist
 from grns.gateway.shared_writes import OpenDatabase
 from grns.model.claim_token import ClaimToken
-from grns.model.secret import MASK, Scrubber
+from grns.model.secret import MASK, PartScrubber, Scrubber
 from grns.postgres.database import Database, Session
 
-_MOST_KNOWN = 1000
+_MOST_KNOWN = 10_000
+_MOST_TEXTS = 1000
 
 
 class _WholeScrubber(Scrubber):
-    """Removes all that is said: the key that opens the secrets is not here, so they cannot be found."""
+    """Removes all that is said: the secrets cannot be opened here, or are too many to be looked for."""
 
     def part(self, text: str, start: int, end: int) -> str:
         return MASK
@@ -29,7 +30,8 @@ class _WholeScrubber(Scrubber):
 class ClaimSecrets:
     """Knows the secrets of attempts: those of the payload, the checkpoint and the steps of their tasks.
 
-    They are read once for each attempt: an HTTP worker cannot record new ones.
+    They are read once for each attempt: an HTTP worker cannot record new ones. Texts come as their worker has
+    cut them.
     """
 
     def __init__(self) -> None:
@@ -40,17 +42,23 @@ class ClaimSecrets:
         if token.lease_id not in self._known:
 
             async def ask(database: Database | Session) -> Scrubber | None:
-                found: Scrubber | None = None
+                found: set[str] = set()
                 for row in await database.run("read_attempt_secrets", token.task_id, token.workspace):
                     try:
                         _, scrubber = database.vault.open_text(row["document"], token.workspace)
                     except SealedError:  # another server has handed them out
                         return _WholeScrubber(())
-                    found = scrubber if found is None else found.with_those_of(scrubber)
-                return found
+                    found |= set() if scrubber is None else scrubber.texts
+                if len(found) > _MOST_TEXTS:
+                    return _WholeScrubber(())
+                return PartScrubber(found) if found else None
 
             self._known[token.lease_id] = await persist(open_database, ask)
             if len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
         self._known.move_to_end(token.lease_id)
         return self._known[token.lease_id]
+
+    def forget(self, token: ClaimToken) -> None:
+        """Forget the secrets of an attempt that has ended."""
+        self._known.pop(token.lease_id, None)

@@ -161,6 +161,11 @@ class Scrubber:
         """What is looked for, the longest first. It is made for the first text: many attempts have none."""
         return sorted({form for text in self._texts for form in forms_of(text)}, key=len, reverse=True)
 
+    @property
+    def texts(self) -> frozenset[str]:
+        """The texts that are looked for."""
+        return frozenset(self._texts)
+
     def with_those_of(self, other: Scrubber | None) -> Scrubber:
         """Return one that removes the secrets of both."""
         if other is None or other._texts <= self._texts:
@@ -202,6 +207,38 @@ class Scrubber:
                 for name, inner in value.items()
             }
         return [self.value(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+class PartScrubber(Scrubber):
+    """Removes also a part of a secret at the beginning or the end of a text, which its sender has cut.
+
+    Example:
+        PartScrubber(["hunter22"]).text("401 for hunter")  # '401 for •••'
+    """
+
+    def part(self, text: str, start: int, end: int) -> str:
+        """Return a part of a text with `•••` in place of each secret, also of one that an end has cut."""
+        end = min(end, len(text))
+        first = max((_tail(form, text[start:end]) for form in self._forms), default=0)
+        last = max((_head(form, text[start + first : end]) for form in self._forms), default=0)
+        between = super().part(text, start + first, end - last)
+        return f"{MASK if first else ''}{between}{MASK if last else ''}"
+
+
+def _tail(form: str, text: str) -> int:
+    """Return how many characters at the beginning of a text are the end of a secret."""
+    end, found = form[-LEAST_SCRUBBED:], 0
+    at = text.find(end, 0, len(form))
+    while at >= 0:
+        if form.endswith(text[: at + LEAST_SCRUBBED]):
+            found = at + LEAST_SCRUBBED
+        at = text.find(end, at + 1, len(form))
+    return found
+
+
+def _head(form: str, text: str) -> int:
+    """Return how many characters at the end of a text are the beginning of a secret."""
+    return _tail(form[::-1], text[: -len(form) - 1 : -1])
 
 
 def _texts(values: Iterable[Any]) -> Iterable[str]:

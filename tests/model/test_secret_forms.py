@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from grns.model.failure import error_message, printable, traceback_text
-from grns.model.secret import MASK, Scrubber
+from grns.model.secret import MASK, PartScrubber, Scrubber
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ+/FAASC\nBKcwggSjAgEAAo+IBAQC7VJ\n-----END\n"
 ODD = "clé \"of\" the 'canary'\n\ttab\r\x07 \\ & end"
@@ -127,3 +127,25 @@ def test_the_message_and_the_traceback_of_an_error_are_cut_last(before: int) -> 
     except ValueError as error:
         told = traceback_text(error, scrubber)
     assert "0399" not in told
+
+
+@pytest.mark.parametrize("secret", [PEM, ODD, TOKEN], ids=["pem", "odd", "token"])
+@pytest.mark.parametrize("written", ["as it is", "repr", "ascii", "repr in repr", "JSON", "URL"])
+def test_what_is_left_of_a_secret_at_an_end_of_a_text_is_removed(written: str, secret: str) -> None:
+    """Its sender has cut the text, somewhere."""
+    text, scrubber = WRITTEN[written](secret), PartScrubber([secret])
+    for size in (*range(1, 40), *range(40, len(text) + 1, 7)):
+        for whole, beside in ((f"before {text[:size]}", "before "), (f"{text[-size:]} behind", " behind")):
+            shown = scrubber.text(whole)
+            assert beside in shown
+            left = shown.replace(MASK, "").replace(beside, "")
+            assert len(left) < 6 + len("ValueError(\"bad \\'"), f"{size}: {shown}"
+    assert scrubber.text("nothing of it") == "nothing of it"
+
+
+def test_looking_for_a_thousand_secrets_takes_milliseconds() -> None:
+    scrubber = PartScrubber([f"{number:06}{TOKEN[:200]}" for number in range(1000)])
+    scrubber.text("x")
+    began = time.process_time()
+    scrubber.text("no secret of these. " * 100)
+    assert time.process_time() - began < 0.5

@@ -324,18 +324,27 @@ async def _use_http(scene: Scene) -> str:
     order = {"task_type": "tell", "agent_type": "remote", "payload": {"host": "a", "token": CANARY}}
     task_id = str(good(await visitor.post("/api/v1/tasks", json=order | {"max_attempts": 1}))["id"])
     watching = asyncio.create_task(_follow(scene, f"/api/v1/tasks/{task_id}/stream"))
-    claimed = good(
-        await visitor.post("/api/v1/queue/claim", json={"agent_type": "remote", "task_types": ["tell"]})
-    )
+    seeking = {"agent_type": "remote", "task_types": ["tell"]}
+    claimed = good(await visitor.post("/api/v1/queue/claim", json=seeking))
+    released = {"token": claimed["token"], "reason": "\n".join(told)}
+    good(await visitor.post("/api/v1/queue/release", json=released))
+    claimed = good(await visitor.post("/api/v1/queue/claim", json=seeking))
     assert claimed["task"]["payload"]["token"] == CANARY, "whoever works on it gets it"
     token = {"token": claimed["token"]}
+    told += [f"cut {text}"[:45] for text in told]
     lines = [{"message": f"with {text}", "fields": {"text": text, text: 1, "deep": [text]}} for text in told]
     said = {"current_step": f"calls with {told[-1]}", "log": lines}
     good(await visitor.post("/api/v1/queue/renew", json=token | said))
-    chunks = [{"data": f"streams {text}"} for text in told] + [{"data": {"body": text}} for text in told]
+    chunks: list[dict[str, Any]] = [{"data": f"streams {text}"} for text in told]
+    chunks += [{"data": {"body": text}} for text in told]
+    chunks += [{"data": part} for text in told for part in (f"streams {text[:40]}", text[40:])]
     stream = {"first": 1, "chunks": chunks, "has_ended": True}
     good(await visitor.post("/api/v1/queue/stream", json=token | stream))
-    error = {"class": "ValueError", "message": "\n".join(told), "frames": [f"f.py:1 in {told[1]}"[:1000]]}
+    error = {
+        "class": "ValueError",
+        "message": "\n".join((*told[:4], told[-1])),
+        "frames": [f"f.py:1 in {told[1]}"],
+    }
     good(await visitor.post("/api/v1/queue/fail", json=token | {"error": error}))
     await watching
     return task_id

@@ -486,10 +486,17 @@ async def test_what_an_http_worker_says_is_searched_for_the_secrets_it_was_hande
         scrubber = await known.scrubber(opened, token)
         assert scrubber is not None
         assert scrubber.text(f"{TOKEN} and of-a-step") == f"{MASK} and {MASK}"
+        assert scrubber.text(f"{TOKEN[-7:]} and {TOKEN[:6]}") == f"{MASK} and {MASK}", (
+            "as its sender has cut it"
+        )
         shared.vault.keys = None  # it was read once
     closed = await ClaimSecrets().scrubber(opened, token)
     assert closed is not None
     assert clean(f"with {TOKEN}", closed) == closed.value({"with": TOKEN}) == MASK
     plain = await client.submit("call", {}, pool="worker")
+    known.forget(token)
+    again = await known.scrubber(opened, token)
+    assert again is not None
+    assert again.text("x") == MASK, "it is read again"
     other = token.model_copy(update={"task_id": plain.id, "lease_id": uuid4()})
     assert await known.scrubber(opened, other) is None
