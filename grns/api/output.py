@@ -109,7 +109,7 @@ async def stream_claim(
         secrets = request_context.context.agent_secrets
         scrubber = await secrets.scrubber(request_context.reading_attempt, token)
         if scrubber is not None:
-            chunks = [(kind, scrubber.value(data)) for kind, data in chunks]
+            chunks = await asyncio.to_thread(lambda: [(kind, scrubber.value(data)) for kind, data in chunks])
     sent = await request_context.context.agent_outputs.send(
         request_context.reading_attempt, token, body.first, chunks, mark=mark
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Annotated, Any
 
@@ -131,14 +132,20 @@ async def _renewed(request_context: RequestContext, said: RenewRequest, shown: C
         if said.current_step is not None or said.log or checkpoint is not None:
             # Also for a checkpoint: it takes the place of one that may have secrets.
             secrets = request_context.context.agent_secrets
-            scrubber = await secrets.scrubber(request_context.writing_attempt, shown)
+            scrubber = await secrets.scrubber(request_context.reading_attempt, shown)
+        # Many lines may take long: in a thread, other requests go on.
+        lines = (
+            _lines(said.log, None)
+            if scrubber is None
+            else await asyncio.to_thread(_lines, said.log, scrubber)
+        )
         return Report(
             said.progress_percent,
             None if said.current_step is None else clean(said.current_step, scrubber),
             checkpoint,
             said.remaining_seconds,
             said.stall_seconds,
-            _lines(said.log, scrubber),
+            lines,
             used,
         )
 

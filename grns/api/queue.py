@@ -209,7 +209,8 @@ async def fail_claim(
     """Fail an attempt. The task is retried if attempts are left, unless `retry` is false."""
 
     async def write(open_database: OpenDatabase, shown: ClaimToken) -> str:
-        scrubber = await request_context.context.agent_secrets.scrubber(open_database, shown)
+        secrets = request_context.context.agent_secrets
+        scrubber = await secrets.scrubber(request_context.reading_attempt, shown)
         return await request_context.context.agent_writes.fail(
             open_database,
             shown,
@@ -246,7 +247,8 @@ async def release_claim(
     """Release a task. The attempt does not count."""
 
     async def write(open_database: OpenDatabase, shown: ClaimToken) -> str:
-        scrubber = await request_context.context.agent_secrets.scrubber(open_database, shown)
+        secrets = request_context.context.agent_secrets
+        scrubber = await secrets.scrubber(request_context.reading_attempt, shown)
         reason = body.reason if scrubber is None else scrubber.text(body.reason)
         return await request_context.context.agent_writes.release(open_database, shown, reason)
 
@@ -340,6 +342,7 @@ async def _written(
     write: Callable[[OpenDatabase, ClaimToken], Awaitable[str]],
 ) -> Answer:
     shown = await verified(request_context, said)
-    status = await write(request_context.writing_attempt, shown)
-    request_context.context.agent_secrets.forget(shown)
-    return Answer({"status": status})
+    try:
+        return Answer({"status": await write(request_context.writing_attempt, shown)})
+    finally:  # if the request is repeated, they are read again
+        request_context.context.agent_secrets.forget(shown)

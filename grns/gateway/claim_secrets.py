@@ -13,8 +13,8 @@ from grns.model.claim_token import ClaimToken
 from grns.model.secret import MASK, PartScrubber, Scrubber
 from grns.postgres.database import Database, Session
 
-_MOST_KNOWN = 10_000
-_MOST_TEXTS = 1000
+_MOST_KNOWN = 1000
+_MOST_FORMS = 1000
 
 
 class _WholeScrubber(Scrubber):
@@ -49,11 +49,14 @@ class ClaimSecrets:
                     except SealedError:  # another server has handed them out
                         return _WholeScrubber(())
                     found |= set() if scrubber is None else scrubber.texts
-                if len(found) > _MOST_TEXTS:
-                    return _WholeScrubber(())
-                return PartScrubber(found) if found else None
+                if not found:
+                    return None
+                scrubber = PartScrubber(found)
+                return scrubber if scrubber.forms <= _MOST_FORMS else _WholeScrubber(())
 
-            self._known[token.lease_id] = await persist(open_database, ask)
+            read = await persist(open_database, ask)
+            # The first one counts: it may have read a checkpoint that is replaced since.
+            self._known.setdefault(token.lease_id, read)
             if len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
         self._known.move_to_end(token.lease_id)

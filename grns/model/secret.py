@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from grns.errors import InvalidInputError
 from grns.model.json import ANY_SIZE, Limits, dumps, jsonable
-from grns.model.secret_forms import LEAST_SCRUBBED, forms_of, places_of
+from grns.model.secret_forms import LEAST_SCRUBBED, beginning_of, end_of, forms_of, places_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -166,6 +166,11 @@ class Scrubber:
         """The texts that are looked for."""
         return frozenset(self._texts)
 
+    @property
+    def forms(self) -> int:
+        """Number of forms that are looked for: the time that a text takes grows with it."""
+        return len(self._forms)
+
     def with_those_of(self, other: Scrubber | None) -> Scrubber:
         """Return one that removes the secrets of both."""
         if other is None or other._texts <= self._texts:
@@ -174,7 +179,7 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         """Return a text with `•••` in place of each secret."""
-        return self.part(text, 0, len(text))
+        return text if len(text) < LEAST_SCRUBBED else self.part(text, 0, len(text))
 
     def part(self, text: str, start: int, end: int) -> str:
         """Return a part of a text with `•••` in place of each secret, also of one that the part cuts.
@@ -219,26 +224,14 @@ class PartScrubber(Scrubber):
     def part(self, text: str, start: int, end: int) -> str:
         """Return a part of a text with `•••` in place of each secret, also of one that an end has cut."""
         end = min(end, len(text))
-        first = max((_tail(form, text[start:end]) for form in self._forms), default=0)
-        last = max((_head(form, text[start + first : end]) for form in self._forms), default=0)
+        first = last = 0
+        for form in self._forms:
+            first = max(first, end_of(form, text[start : min(end, start + len(form))], LEAST_SCRUBBED))
+            last = max(last, beginning_of(form, text[max(start, end - len(form)) : end], LEAST_SCRUBBED))
+        if first + last >= end - start > 0:
+            return MASK
         between = super().part(text, start + first, end - last)
         return f"{MASK if first else ''}{between}{MASK if last else ''}"
-
-
-def _tail(form: str, text: str) -> int:
-    """Return how many characters at the beginning of a text are the end of a secret."""
-    end, found = form[-LEAST_SCRUBBED:], 0
-    at = text.find(end, 0, len(form))
-    while at >= 0:
-        if form.endswith(text[: at + LEAST_SCRUBBED]):
-            found = at + LEAST_SCRUBBED
-        at = text.find(end, at + 1, len(form))
-    return found
-
-
-def _head(form: str, text: str) -> int:
-    """Return how many characters at the end of a text are the beginning of a secret."""
-    return _tail(form[::-1], text[: -len(form) - 1 : -1])
 
 
 def _texts(values: Iterable[Any]) -> Iterable[str]:

@@ -67,30 +67,31 @@ def places_of(form: str, text: str) -> Iterator[tuple[int, int]]:
     for dots in _DOTS:
         place = text.find(dots)
         while place >= 0:
-            if (length := _beginning(form, text[max(0, place - _MOST_PART) : place])) > 0:
+            before = text[max(0, place - _MOST_PART) : place]
+            if (length := beginning_of(form, before, _LEAST_PART)) > 0:
                 yield place - length, place
             after = place + len(dots)
-            if (length := _end(form, text[after : after + _MOST_PART])) > 0:
+            if (length := end_of(form, text[after : after + _MOST_PART], _LEAST_PART)) > 0:
                 yield after, after + length
             place = text.find(dots, after)
 
 
-def _beginning(form: str, before: str) -> int:
-    """Return how many characters of the beginning of a form a text ends with; 0: too few."""
-    start = before.find(form[:_LEAST_PART])
+def beginning_of(form: str, before: str, least: int) -> int:
+    """Return with how many characters of a form's beginning a text ends, the most; 0: fewer than `least`."""
+    start = before.find(form[:least])
     while start >= 0:
         if form.startswith(before[start:]):
             return len(before) - start
-        start = before.find(form[:_LEAST_PART], start + 1)
+        start = before.find(form[:least], start + 1)
     return 0
 
 
-def _end(form: str, after: str) -> int:
-    """Return how many characters of the end of a form a text begins with; 0: too few."""
-    start = after.rfind(form[-_LEAST_PART:])
+def end_of(form: str, after: str, least: int) -> int:
+    """Return with how many characters of a form's end a text begins, the most; 0: fewer than `least`."""
+    start = after.rfind(form[-least:])
     while start >= 0:
-        end = start + _LEAST_PART
+        end = start + least
         if form.endswith(after[:end]):
             return end
-        start = after.rfind(form[-_LEAST_PART:], 0, end - 1)
+        start = after.rfind(form[-least:], 0, end - 1)
     return 0

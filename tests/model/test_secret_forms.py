@@ -143,6 +143,19 @@ def test_what_is_left_of_a_secret_at_an_end_of_a_text_is_removed(written: str, s
     assert scrubber.text("nothing of it") == "nothing of it"
 
 
+@pytest.mark.parametrize("secret", [PEM, ODD, TOKEN], ids=["pem", "odd", "token"])
+def test_of_a_text_that_is_but_a_part_of_a_secret_nothing_is_left(secret: str) -> None:
+    """Also if it begins with one of its lines, or as it is without the spaces around it."""
+    scrubber = PartScrubber([secret])
+    for size in range(6, len(secret) + 1):
+        assert scrubber.text(secret[:size]) == MASK
+        assert scrubber.text(secret[-size:]) == MASK
+    lines = "username=administrator\npassword=s3cr3t\nport=5432"
+    assert PartScrubber([lines]).text(f"err {lines[:40]}") == f"err {MASK}"
+    two = PartScrubber(["my-secret-abcdef", "cdefLONGSECRETVALUE"])
+    assert two.text("abcdefLONGSECRE") == MASK
+
+
 def test_looking_for_a_thousand_secrets_takes_milliseconds() -> None:
     scrubber = PartScrubber([f"{number:06}{TOKEN[:200]}" for number in range(1000)])
     scrubber.text("x")
