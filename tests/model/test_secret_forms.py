@@ -156,9 +156,9 @@ def test_of_a_text_that_is_but_a_part_of_a_secret_nothing_is_left(secret: str) -
     assert two.text("abcdefLONGSECRE") == MASK
 
 
-def test_looking_for_a_thousand_secrets_takes_milliseconds() -> None:
+def test_looking_for_a_thousand_secrets_takes_no_half_second() -> None:
     scrubber = PartScrubber([f"{number:06}{TOKEN[:200]}" for number in range(1000)])
-    scrubber.text("x")
+    scrubber.text("their forms are made for this text")
     began = time.process_time()
     scrubber.text("no secret of these. " * 100)
     assert time.process_time() - began < 0.5
