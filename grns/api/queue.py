@@ -18,12 +18,11 @@ from grns.api.access import Agent, Reader, RequestContext
 from grns.api.answer import Answer
 from grns.api.request import Body, around, strict_body
 from grns.api.route import BEGAN_AT, router
-from grns.errors import GrnsError, NotFoundError
+from grns.errors import GrnsError, LeaseLostError, NotFoundError
 from grns.gateway.claims import AssignedTask, WaitingWorker
 from grns.gateway.shared_writes import OpenDatabase
 from grns.model import claim_token
 from grns.model.claim_token import ClaimToken, SigningKey
-from grns.model.failure import clean
 from grns.model.json import dumps, loads_stored
 from grns.model.outcome import Outcome, Verb
 from grns.model.secret import check_clear
@@ -214,9 +213,10 @@ async def fail_claim(
         return await request_context.context.agent_writes.fail(
             open_database,
             shown,
-            error_class=clean(body.error.class_, scrubber),
-            message=clean(body.error.message, scrubber),
-            frames=[clean(frame, scrubber) for frame in body.error.frames],
+            error_class=body.error.class_,
+            message=body.error.message,
+            frames=body.error.frames,
+            scrubber=scrubber,
             is_final=not body.retry,
             after_seconds=body.retry_after_seconds,
             usual_seconds=body.backoff_seconds,
@@ -343,6 +343,9 @@ async def _written(
 ) -> Answer:
     shown = await verified(request_context, said)
     try:
-        return Answer({"status": await write(request_context.writing_attempt, shown)})
-    finally:  # if the request is repeated, they are read again
+        status = await write(request_context.writing_attempt, shown)
+    except LeaseLostError:
         request_context.context.agent_secrets.forget(shown)
+        raise
+    request_context.context.agent_secrets.forget(shown)
+    return Answer({"status": status})

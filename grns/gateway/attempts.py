@@ -31,6 +31,7 @@ from grns.model.claim_token import ClaimToken
 from grns.model.failure import LONGEST_MESSAGE, clean, failed, normalize
 from grns.model.outcome import Outcome, Verb
 from grns.model.retry import MAX_BACKOFF_SECONDS, Backoff
+from grns.model.secret import Scrubber
 from grns.postgres.database import Database, Session
 from grns.telemetry.signal import Emit
 from grns.telemetry.task_signals import AttemptFailed, AttemptFinished, AttemptReleased, LeaseLost
@@ -152,15 +153,16 @@ class HttpAttempts:
         is_final: bool = False,
         after_seconds: float | None = None,
         usual_seconds: float | None = None,
+        scrubber: Scrubber | None = None,
     ) -> str:
         """Write that an attempt failed, as of a handler that raised; returns the task's status;
-        `LeaseLostError`.
+        `LeaseLostError`. `scrubber` removes the secrets of the attempt.
 
         A final failure is not tried again, any other one after `after_seconds`; or else after the backoff of
         the task, or `usual_seconds`, or the usual backoff.
         """
-        named, told = clean(error_class)[:255], clean(message)[:LONGEST_MESSAGE]
-        lines = [frame[:_LONGEST_FRAME] for frame in frames[:_MOST_FRAMES]]
+        named, told = clean(error_class, scrubber)[:255], clean(message, scrubber)[:LONGEST_MESSAGE]
+        lines = [clean(frame, scrubber)[:_LONGEST_FRAME] for frame in frames[:_MOST_FRAMES]]
         backoff = after_seconds if after_seconds is not None else usual_seconds
         if backoff is None:
             backoff = Backoff().delay_seconds(token.claim().counted_attempts, random.random())

@@ -36,7 +36,7 @@ from grns.worker.declared import publish_task_types
 from tests.support.api import Door, good, problem_of
 from tests.support.attempts import attempts_of
 from tests.support.harness import submit
-from tests.support.store import ACTOR, fetch, log_of, row_of
+from tests.support.store import ACTOR, fetch, locked, log_of, row_of
 
 OLD, NEW = MasterKey.new("old"), MasterKey.new("new")
 TOKEN = "t0ken-of-the-canary"
@@ -500,3 +500,26 @@ async def test_what_an_http_worker_says_is_searched_for_the_secrets_it_was_hande
     assert again.text("some text") == MASK, "it is read again"
     other = token.model_copy(update={"task_id": plain.id, "lease_id": uuid4()})
     assert await known.scrubber(opened, other) is None
+
+
+async def test_an_end_that_was_not_written_is_searched_again_for_the_same_secrets(
+    client: Client, door: Door, shared: Database
+) -> None:
+    """The worker has replaced the checkpoint that had one of them."""
+    task = await client.submit("call", {}, pool="worker")
+    await fetch(
+        shared,
+        "insert into grns.progress (task_id, workspace, checkpoint) values ($1, 'default', $2::text::jsonb)",
+        task.id,
+        dumps(shared.vault.hide({"key": TOKEN}, [("key",)], "default")),
+    )
+    async with door.visitor(await door.key("work", workspace="default")) as visitor:
+        given = good(await visitor.post("/api/v1/queue/claim", json={"task_types": ["call"]}))
+        token = {"token": given["token"]}
+        good(await visitor.post("/api/v1/queue/renew", json=token | {"checkpoint_data": {"page": 3}}))
+        failure = token | {"error": {"class": "ValueError", "message": f"no {TOKEN}"}, "retry": False}
+        async with locked(shared, task.id):
+            answer = await visitor.post("/api/v1/queue/fail", json=failure)
+            assert answer.status_code == 503, answer.text
+        assert good(await visitor.post("/api/v1/queue/fail", json=failure)) == {"status": "failed"}
+    assert json.loads((await row_of(shared, task.id))["last_error"])["message"] == f"no {MASK}"
