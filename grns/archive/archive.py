@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import re
+import secrets
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -17,10 +18,11 @@ from grns.errors import ConflictError, NotFoundError
 from grns.model.envelope import rfc3339
 from grns.runtime.place import FilePlace, PlaceCalls
 
-TASKS, EVENTS = "tasks", "events"
+TASKS, EVENTS, MAIL = "tasks", "events", "mail"
+KINDS = TASKS, EVENTS, MAIL
 _FORMAT = 1
 _LINES, _MANIFEST = ".jsonl.gz", ".json"
-_NAME = re.compile(r"(tasks|events)/[0-9-]+/[0-9a-z-]+~[0-9a-z-]+~[0-9a-f-]+")
+_NAME = re.compile(rf"({'|'.join(KINDS)})/[0-9-]+/[0-9a-z-]+~[0-9a-z-]+~[0-9a-f-]+")
 in_thread = PlaceCalls("archive", most=16, most_late=1)
 _GZIP_LEVEL = 6
 
@@ -30,10 +32,10 @@ class Archive:
     """What a manifest says of its file: which rows it has, from which to which, and their sha256."""
 
     name: str
-    kind: str  # tasks or events
+    kind: str  # one of KINDS
     rows: int
     workspaces: dict[str, int]  # rows of each
-    first: str  # id of a task, or number in the log
+    first: str  # key of a row
     last: str
     first_at: datetime
     last_at: datetime
@@ -53,24 +55,27 @@ class ArchivedRow:
     """One line of an archive: a JSON document, with what it is found by."""
 
     workspace: str
-    key: str  # id of a task, or number in the log
+    key: str  # id of a task, number in the log, or number of a message
     at: datetime
     text: str
 
 
-async def write(place: FilePlace, name: str, kind: str, rows: Sequence[ArchivedRow]) -> Archive:
+async def write(place: FilePlace, kind: str, rows: Sequence[ArchivedRow], name: str | None = None) -> Archive:
     """Write rows to a new archive; when it returns, both files survive a power cut.
 
-    The manifest is written last: what has none is not an archive, and is written again.
+    The manifest is written last: what has none is not an archive, and is written again. By default the name
+    is one of its own: the day, the first and the last key, and digits by chance.
 
     Raises:
         UnavailableError: the place cannot be reached, is full, or does not answer within a minute.
     """
-    return await in_thread(_write, place, name, kind, rows)
+    own = f"{kind}/{datetime.now(UTC):%Y-%m-%d}/{rows[0].key}~{rows[-1].key}~{secrets.token_hex(4)}"
+    return await in_thread(_write, place, name or own, kind, rows)
 
 
 def _write(place: FilePlace, name: str, kind: str, rows: Sequence[ArchivedRow]) -> Archive:
-    text = "".join(f"{row.text}\n" for row in rows).encode()
+    # A column of the type json is as it was written: it may have newlines, between its values.
+    text = "".join(f"{row.text.replace(chr(10), ' ')}\n" for row in rows).encode()
     content = gzip.compress(text, _GZIP_LEVEL, mtime=0)
     archive = Archive(
         name=name, kind=kind, rows=len(rows), workspaces=dict(Counter(row.workspace for row in rows)),

@@ -46,5 +46,5 @@ async def archive_part(database: Database, place: FilePlace, partition: str, row
         return False
     lines = [ArchivedRow(row["workspace"], f"{row['seq']:019}", row["at"], row["document"]) for row in found]
     mark = f"{found[0]['mark']}-{found[-1]['mark']}"
-    await write(place, f"{folder}/{lines[0].key}~{lines[-1].key}~{mark}", EVENTS, lines)
+    await write(place, EVENTS, lines, f"{folder}/{lines[0].key}~{lines[-1].key}~{mark}")
     return True

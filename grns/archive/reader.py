@@ -11,6 +11,7 @@ from typing import Any
 
 from grns.archive.archive import (
     EVENTS,
+    KINDS,
     TASKS,
     Archive,
     names,
@@ -57,12 +58,12 @@ class ArchiveReader:
         """Return a page of archives that have rows of the workspace, the latest first.
 
         Args:
-            kind: `tasks` or `events`.
+            kind: `tasks`, `events` or `mail`.
             limit: 1 to 1,000.
             after: `next_cursor` of the page before.
         """
-        if kind not in (TASKS, EVENTS):
-            raise InvalidInputError("bad_kind", f"{ascii(kind)[:100]} is neither {TASKS} nor {EVENTS}")
+        if kind not in KINDS:
+            raise InvalidInputError("bad_kind", f"{ascii(kind)[:100]} is none of {', '.join(KINDS)}")
         if not 1 <= limit <= 1000:
             raise InvalidInputError("bad_limit", "limit is 1 to 1,000")
         found = await names(self._place, kind)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from grns.archive.archive import TASKS, ArchivedRow, write
-from grns.postgres.database import Database, Row
+from grns.postgres.database import Database, Row, run
+from grns.postgres.errors import translated
 from grns.postgres.statements import compose
 from grns.runtime.place import FilePlace
 
@@ -81,18 +81,21 @@ async def write_tasks(database: Database, place: FilePlace, ids: Sequence[str]) 
     """
     kept: Documents = defaultdict(lambda: defaultdict(list))
     parts: Documents = defaultdict(lambda: defaultdict(list))
-    for table in TABLES:
-        for row in await database.run(table.statement, ids):
+    with translated():
+        async with database.transaction() as connection:
+            await connection.execute("set local timezone to 'UTC'")  # as where they are deleted
+            found = {table.name: await run(connection, table.statement, ids) for table in TABLES}
+    for name, rows in found.items():
+        for row in rows:
             document: str = row["document"]
-            kept[row["owner"]][table.name].append(document)
+            kept[row["owner"]][name].append(document)
             if row["nulls"]:
                 document = f'{document[:-1]},"$nulls":{json.dumps(row["nulls"])}}}'
-            parts[row["owner"]][table.name].append(document)
+            parts[row["owner"]][name].append(document)
     lines = [_line(task_id, tables) for task_id, tables in sorted(parts.items()) if TASKS in tables]
     if not lines:
         return {}
-    name = f"{TASKS}/{datetime.now(UTC):%Y-%m-%d}/{lines[0].key}~{lines[-1].key}~{secrets.token_hex(4)}"
-    await write(place, name, TASKS, lines)
+    await write(place, TASKS, lines)
     return _sorted(kept)
 
 

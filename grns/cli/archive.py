@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from grns.archive.archive import EVENTS, TASKS
+from grns.archive.archive import KINDS, TASKS
 from grns.archive.reader import ArchiveReader
 from grns.archive.restore import RestoreAnswer, restore_tasks
 from grns.cli import failure, option
@@ -62,16 +62,14 @@ def _reader(session: CliSession) -> ArchiveReader:
 
 
 @archive.command("list", examples=["grns archive list", "grns archive list --kind events -o json"])
-@click.option(
-    "--kind", type=click.Choice([TASKS, EVENTS]), default=TASKS, show_default=True, help="What is archived."
-)
+@click.option("--kind", type=click.Choice(KINDS), default=TASKS, show_default=True, help="What is archived.")
 @option.page_options(option.CURSOR)
 @output_option
 @with_session("none")
 async def list_(session: CliSession, out: Output, kind: str, *, limit: int, after: str | None) -> None:
     """List the archives with rows of the workspace, the latest first.
 
-    FROM and TO are when the first and the last of its tasks ended, or its events happened.
+    FROM and TO are when the first and the last of its tasks ended, its events happened, or its mail was sent.
     """
     reader = _reader(session)
     page = await reader.list(kind=kind, limit=limit, after=after)

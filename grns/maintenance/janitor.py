@@ -13,7 +13,14 @@ from grns.maintenance.consistency import ConsistencyMonitor
 from grns.maintenance.failovers import note_server
 from grns.maintenance.gauges import GaugeCollector
 from grns.maintenance.partitions import PARTITION_ROWS, archive_partitions, keep_partitions
-from grns.maintenance.retention import DAY_SECONDS, RULES, BlobRetention, TaskRetention
+from grns.maintenance.retention import (
+    DAY_SECONDS,
+    RULES,
+    ArchivedRetention,
+    BlobRetention,
+    RetentionRule,
+    TaskRetention,
+)
 from grns.model import subjects
 from grns.model.envelope import rfc3339
 from grns.nats import JetStream
@@ -72,16 +79,7 @@ class Janitor(PeriodicService):
             "paused_subjects": PausedSubjects(database=database, transport=self.transport).step,
             "unserved": self._reject_unserved,
             "expired_messages": self._expire_messages,
-            **{
-                rule.name: partial(
-                    self._delete,
-                    rule.table or rule.name,
-                    rule.statement,
-                    rule.days(settings) * DAY_SECONDS,
-                    page=rule.rows,
-                )
-                for rule in RULES
-            },
+            **{rule.name: self._retention(rule) for rule in RULES},
             "operations": partial(self._delete, "operations", "delete_operations", self._log_seconds),
             "webhooks": partial(self._delete, "webhooks", "delete_webhooks"),
             "usage": self._sum_usage,  # before its tasks go
@@ -94,6 +92,13 @@ class Janitor(PeriodicService):
             ).step,
         }
         self._due_at = dict.fromkeys(self._chores, 0.0)
+
+    def _retention(self, rule: RetentionRule) -> Chore:
+        seconds, table = rule.days(self.settings) * DAY_SECONDS, rule.table or rule.name
+        if self.archive is not None and rule.archived_by:
+            rows = ArchivedRetention(self.database, rule, seconds, archive=self.archive, emit=self.emit)
+            return partial(self._unless_resting, rule.name, rows.step)
+        return partial(self._delete, table, rule.statement, seconds, page=rule.rows)
 
     @property
     def _log_seconds(self) -> float:

@@ -8,16 +8,16 @@ it. That keeps the one task, and neither its neighbours nor the walk.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
-from grns.archive.archive import in_thread
+from grns.archive.archive import MAIL, ArchivedRow, in_thread, write
 from grns.archive.blobs import write_blob
 from grns.archive.tasks import documents_of, write_tasks
 from grns.errors import ContendedError, GrnsError, InvalidInputError, NotFoundError, OutcomeUnknownError
-from grns.postgres.database import Connection, Database, run
+from grns.postgres.database import Connection, Database, Row, run
 from grns.postgres.errors import translated
 from grns.postgres.statements import compose
 from grns.runtime.adaptive_batch import AdaptiveBatchSize
@@ -30,7 +30,7 @@ from grns.telemetry.signal import Emit
 DAY_SECONDS = 86_400.0
 _PAGE = 1000
 _SOME = 100  # messages, each with up to 500 words; blobs that are written to an archive
-_ARCHIVED_BYTES = 16 * 1024**2  # at a time, of tasks with what belongs to them, and of blobs
+_ARCHIVED_BYTES = 16 * 1024**2  # at a time, of tasks with what belongs to them, of blobs, and of rows
 _FEW = 20  # workflows, each with up to 10,000 needs
 _STEP_SECONDS = 0.25
 _WALK_EVERY_SECONDS = 3600.0
@@ -41,7 +41,10 @@ _UNNEEDED = "not exists (select from grns.needs e where e.needs = o.id and e.end
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """Rows of a table that go so many days after a time in them, if a condition holds besides."""
+    """Rows of a table that go so many days after a time in them, if a condition holds besides.
+
+    Those that are worth an archive have a key, a number by which they are found in it.
+    """
 
     name: str
     column: str
@@ -49,15 +52,15 @@ class RetentionRule:
     condition: str = "true"
     table: str = ""  # the rule's name by default
     rows: int = _PAGE  # of a page
+    archived_by: str = ""  # the key
 
     def __post_init__(self) -> None:
-        compose(
-            self.statement,
-            "delete_old",
-            table=self.table or self.name,
-            column=self.column,
-            condition=self.condition,
-        )
+        table = self.table or self.name
+        old = {"table": table, "column": self.column, "condition": self.condition}
+        compose(self.statement, "delete_old", **old)
+        if key := self.archived_by:
+            compose(f"find_old_{self.name}", "find_old", key=key, **old)
+            compose(f"delete_archived_{self.name}", "delete_archived", table=table, key=key)
 
     @property
     def statement(self) -> str:
@@ -105,11 +108,12 @@ RULES = (
         rows=_FEW,
     ),
     RetentionRule(
-        "mail",
+        MAIL,
         "created_at",
         lambda days: days.log_retention_days,
         "(o.acked_at is not null or o.expires_at < now())",
         rows=_SOME,
+        archived_by="seq",
     ),
     # Tasks that were restored from an archive are kept until then.
     RetentionRule("kept_tasks", "until", lambda _: 0.0),
@@ -174,11 +178,78 @@ async def delete_tasks(
 
 @asynccontextmanager
 async def _deleting(database: Database) -> AsyncIterator[Connection]:
-    """Lend a connection in a transaction in which Postgres refuses at once, not at its end."""
+    """Lend a connection in a transaction in which Postgres refuses at once, and writes times as always."""
     with translated():
         async with database.transaction() as connection:
-            await connection.execute("set constraints all immediate")
+            await connection.execute("set constraints all immediate; set local timezone to 'UTC'")
             yield connection
+
+
+class ArchivedRetention:
+    """Archives and deletes the rows of a rule, page by page; it begins each hour."""
+
+    def __init__(
+        self, database: Database, rule: RetentionRule, seconds: float, *, archive: FilePlace, emit: Emit
+    ) -> None:
+        self._database = database
+        self._rule = rule
+        self._seconds = seconds
+        self._archive = archive
+        self._emit = emit
+        self._walk_at = 0.0
+
+    async def step(self) -> bool:
+        """Write rows to an archive, then delete them; True if there are more.
+
+        Only what the archive has goes: a row that has changed since it was written is written again.
+        """
+        if time.monotonic() < self._walk_at:
+            return False
+        parts, is_cut = await self._find()
+        lines = [
+            ArchivedRow(row["workspace"], f"{row['key']:019}", row["at"], row["document"])
+            for part in parts
+            for row in part
+        ]
+        if lines:
+            await write(self._archive, self._rule.name, lines)
+        deleted = 0
+        for part in parts:
+            async with _deleting(self._database) as connection:
+                deleted += len(await self._delete(connection, part))
+        if deleted:
+            self._emit(RowsDeleted(self._rule.name, deleted))
+        if not (is_cut and deleted):
+            self._walk_at = time.monotonic() + _WALK_EVERY_SECONDS
+        return is_cut and deleted > 0
+
+    async def _find(self) -> tuple[list[list[Row]], bool]:
+        """Return old rows that Postgres would delete: those that it refuses would be written again and again.
+
+        They come in parts, each for a transaction. Besides, whether there are more.
+        """
+        parts: list[list[Row]] = []
+        seen = 0
+        until = time.monotonic() + _STEP_SECONDS
+        with suppress(_UndoneError):
+            async with _deleting(self._database) as connection:
+                found = await run(
+                    connection, f"find_old_{self._rule.name}", _PAGE, self._seconds, _ARCHIVED_BYTES
+                )
+                for start in range(0, len(found), self._rule.rows):
+                    part = found[start : start + self._rule.rows]
+                    seen += len(part)
+                    keys = {row["key"] for row in await self._delete(connection, part)}
+                    parts.append([row for row in part if row["key"] in keys])
+                    if time.monotonic() > until:
+                        break
+                raise _UndoneError
+        there = found[0]["found"] if found else 0
+        return parts, seen < there or there == _PAGE
+
+    async def _delete(self, connection: Connection, rows: Sequence[Row]) -> Sequence[Row]:
+        keys, documents = [row["key"] for row in rows], [row["document"] for row in rows]
+        return await run(connection, f"delete_archived_{self._rule.name}", keys, documents)
 
 
 class BlobRetention:

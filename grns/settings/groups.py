@@ -275,7 +275,7 @@ class JanitorSettings(SettingsGroup):
     blob_grace_seconds: Seconds = Field(86_400.0, description="retention of blobs that nothing refers to")
     archive: str = Field(
         "",
-        description="directory or s3://bucket/prefix where tasks, events and blobs go before deletion",
+        description="directory or s3://bucket/prefix where tasks, mail, events and blobs go before deletion",
     )
     verify_interval_seconds: Seconds = Field(
         86_400.0, description="interval at which the janitor verifies all tasks against the event log"

@@ -248,6 +248,12 @@ async def test_mail_is_handed_out_by_the_index_of_what_is_open(connection: Conne
     assert {*looks_at(await plan_of(connection, "deliver_mail"), "mail")} == {"mail_pkey"}
 
 
+async def test_mail_is_archived_by_its_age_and_deleted_by_its_number(connection: Connection) -> None:
+    assert looks_at(await plan_of(connection, "find_old_mail"), "mail") == ["mail_age"]
+    await connection.execute("deallocate hot")
+    assert looks_at(await plan_of(connection, "delete_archived_mail"), "mail") == ["mail_pkey"] * 2
+
+
 # The kinds of rows with secrets, and where they are.
 SEALED = {
     "c": "progress", "e": "steps", "m": "mail", "o": "operations", "r": "tasks", "s": "schedules",
