@@ -31,7 +31,7 @@ from tests.support.webhooks import (
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 
-TIMEOUT = 0.4
+TIMEOUT = 1.0
 PATIENCE = 5.0  # where an answer comes
 BODY = b'{"a": 1}'
 
