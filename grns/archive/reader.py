@@ -41,9 +41,10 @@ class ArchivedTask:
         return self.tables[TASKS][0]
 
     @property
-    def age(self) -> tuple[int, str, datetime]:
+    def age(self) -> tuple[int, datetime, datetime]:
         """The larger it is, the later the task was so."""
-        return self.row["version"], self.row["updated_at"], self.archive.written_at
+        updated_at = datetime.fromisoformat(self.row["updated_at"])
+        return self.row["version"], updated_at, self.archive.written_at
 
 
 class ArchiveReader:

@@ -216,17 +216,20 @@ class ArchivedRetention:
         deleted = 0
         for part in parts:
             async with _deleting(self._database) as connection:
-                deleted += len(await self._delete(connection, part))
-        if deleted:
-            self._emit(RowsDeleted(self._rule.name, deleted))
+                rows = len(await self._delete(connection, part))
+            self._emit(RowsDeleted(self._rule.name, rows))
+            deleted += rows
         if not (is_cut and deleted):
             self._walk_at = time.monotonic() + _WALK_EVERY_SECONDS
         return is_cut and deleted > 0
 
     async def _find(self) -> tuple[list[list[Row]], bool]:
-        """Return old rows that Postgres would delete: those that it refuses would be written again and again.
+        """Return old rows, in parts that are deleted in a transaction each, and whether there are more.
 
-        They come in parts, each for a transaction. Besides, whether there are more.
+        It tries to delete them, and undoes that: what Postgres refuses would be written again and again.
+
+        Raises:
+            InvalidInputError: Postgres refuses to delete one of them; a table of a user refers to it.
         """
         parts: list[list[Row]] = []
         seen = 0
