@@ -11,7 +11,7 @@ from starlette.responses import Response
 from grns.api.access import Reader
 from grns.api.answer import Answer
 from grns.api.route import router
-from grns.api.task import TaskId, one
+from grns.api.task import TaskId
 from grns.diagnose.task_log import MOST_LINES, read_task_log
 from grns.model.log_line import Level, TaskLogLine
 
@@ -36,6 +36,4 @@ async def read_log(
         lines = await read_task_log(
             database, task_id, workspace=request_context.workspace, level=level, limit=limit
         )
-        if not lines:
-            await one(request_context, database, task_id)
     return Answer({"items": lines})

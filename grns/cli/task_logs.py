@@ -60,6 +60,4 @@ async def _logs(session: CliSession, out: Output, task_id: str, level: Level, li
     lines = await read_task_log(
         session.database, task_id, workspace=session.workspace, level=level, limit=limit
     )
-    if not lines:
-        await session.client.get(task_id)
     out.rows(lines, _LINES, now=await session.now())

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from grns.client.handle import TaskHandle
     from grns.client.workflow import WorkflowTask
 
+_MOST_ROWS = 1000
 # Names of the wire that are others in Python.
 WIRE = {
     "task_type": "task",
@@ -234,6 +235,13 @@ class Escalate(Escalation):
 def known_id(task_id: str) -> str:
     """Return the id of a task; raises InvalidInputError if it cannot be one."""
     return subjects.token(task_id, name="task id")
+
+
+def known_limit(limit: int) -> int:
+    """Return how many rows are asked for; raises InvalidInputError if these are too many or none."""
+    if type(limit) is not int or not 1 <= limit <= _MOST_ROWS:
+        raise InvalidInputError("bad_limit", f"limit is 1 to {_MOST_ROWS}")
+    return limit
 
 
 def _fields(one: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from grns.errors import (
 )
 from grns.model.blob import stands_for_document
 from grns.model.envelope import first_problem
+from grns.model.log_line import Level, TaskLogLine
 from grns.model.output_view import OutputEvent
 from grns.model.secret import has_secrets
 from grns.model.task import Task, TaskStatus
@@ -134,6 +135,10 @@ class TaskHandle(Generic[ResultT]):
     async def events(self) -> list[LogEvent]:
         """Return the events of the task, in order."""
         return await self._client.events(self.id)
+
+    async def logs(self, *, level: Level = "DEBUG", limit: int = 200) -> list[TaskLogLine]:
+        """Return the latest lines of the log of the task, in order: see `Client.logs`."""
+        return await self._client.logs(self.id, level=level, limit=limit)
 
     async def steps(self) -> list[TaskStep]:
         """Return the first thousand steps that its attempts have recorded: see `Client.steps`."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
-from grns.client.arguments import known_id, short
-from grns.errors import InvalidInputError, NotFoundError
+from grns.client.arguments import known_id, known_limit, short
+from grns.client.workflow_operator import WorkflowOperatorMethods
+from grns.diagnose.task_log import read_task_log
+from grns.errors import NotFoundError
 from grns.model.filter import parse
+from grns.model.log_line import Level, TaskLogLine
 from grns.model.output_view import OutputEvent
 from grns.nats import JetStream
-from grns.operations.service import Operation
-from grns.operations.workflows import cancel_workflow, redrive_workflow
 from grns.outbox.events import LogEvent, history
 from grns.postgres.database import Database, Session
 from grns.postgres.paging import Page
 from grns.stats.issues import Issue, State, list_issues
-from grns.tasks import search, workflows
+from grns.tasks import search
 from grns.tasks.output import OutputHub
 from grns.tasks.pause_pools import PoolPauses
 from grns.tasks.pause_tasks import pause_tasks, resume_tasks
@@ -29,14 +30,9 @@ from grns.tasks.redrive import reset
 from grns.tasks.search import Count, TaskSummary
 from grns.tasks.signals import send_signal
 from grns.tasks.steps import TaskStep, list_steps
-from grns.tasks.workflows import WorkflowState, WorkflowStatus
-
-_MOST_ROWS = 1000
-
-Answer = TypeVar("Answer")
 
 
-class OperatorMethods:
+class OperatorMethods(WorkflowOperatorMethods):
     """The methods of `Client` for tools: those of the command line, the API and the dashboard."""
 
     _database: Database | Session
@@ -66,13 +62,38 @@ class OperatorMethods:
             self._database,
             workspace=self._workspace,
             wanted=parse(query),
-            limit=_checked_limit(limit),
+            limit=known_limit(limit),
             after=after,
         )
 
     async def events(self, task_id: str) -> builtins.list[LogEvent]:
         """Return the events of a task, in order."""
         return await history(self._database, known_id(task_id), self._workspace)
+
+    async def logs(
+        self, task_id: str, *, level: Level = "DEBUG", limit: int = 200
+    ) -> builtins.list[TaskLogLine]:
+        """Return the latest lines of the log of a task, in order.
+
+        They say what became of it (`source` is `grns`), and what its handlers have logged with `ctx.log`.
+
+        Args:
+            task_id: id of the task.
+            level: the lowest level: `DEBUG`, `INFO`, `WARN`, `ERROR` or `CRITICAL`.
+            limit: maximum number of lines, at most 1000.
+
+        Raises:
+            NotFoundError: there is no such task in this workspace.
+            InvalidInputError: there is no such level, or the limit is invalid.
+
+        Example:
+            for line in await client.logs(task_id, level="WARN"):
+                print(line.at, line.level, line.message, line.fields or "")
+        """
+        return await read_task_log(
+            self._database, known_id(task_id), workspace=self._workspace, level=level,
+            limit=known_limit(limit),
+        )  # fmt: skip
 
     async def steps(self, task_id: str, *, limit: int = 1000, after: str | None = None) -> Page[TaskStep]:
         """Return the steps that the attempts of a task have recorded, in order.
@@ -83,7 +104,7 @@ class OperatorMethods:
             self._database,
             known_id(task_id),
             workspace=self._workspace,
-            limit=_checked_limit(limit),
+            limit=known_limit(limit),
             after=after,
         )
 
@@ -258,7 +279,7 @@ class OperatorMethods:
                 print(issue.open_count, issue.error_class, issue.message)
         """
         return await list_issues(
-            self._database, workspace=self._workspace, state=state, limit=_checked_limit(limit), after=after
+            self._database, workspace=self._workspace, state=state, limit=known_limit(limit), after=after
         )
 
     def _pauses(self) -> PoolPauses:
@@ -296,94 +317,3 @@ class OperatorMethods:
         if task_id not in answers:
             raise NotFoundError(f"there is no task {task_id} in workspace {self._workspace}")
         return answers[task_id]
-
-    async def workflows(
-        self, status: WorkflowStatus | None = None, *, limit: int = 50, after: str | None = None
-    ) -> Page[WorkflowState]:
-        """Return workflows, the latest first, page by page: see `list`.
-
-        Args:
-            status: only those of this status: `running`, `succeeded`, `failed` or `cancelled`.
-        """
-        return await workflows.list_workflows(
-            self._database,
-            workspace=self._workspace,
-            status=status,
-            limit=_checked_limit(limit),
-            after=after,
-        )
-
-    async def get_workflow(self, workflow_id: str) -> WorkflowState:
-        """Return the current state of a workflow.
-
-        Raises:
-            NotFoundError: there is no such workflow in this workspace.
-        """
-        return await workflows.read(self._database, known_id(workflow_id), workspace=self._workspace)
-
-    async def pause_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
-        """Pause a workflow: no task of it that waits for others is queued until it is resumed.
-
-        Tasks that are queued already, and retries, are run.
-
-        Raises:
-            NotFoundError: there is no such workflow in this workspace.
-            ConflictError: it has ended.
-        """
-        return await self._change_workflow(workflows.pause, workflow_id, reason)
-
-    async def seal_workflow(self, workflow_id: str) -> WorkflowState:
-        """Seal an open workflow: it takes no more tasks, and ends once those that it has have ended.
-
-        Raises:
-            NotFoundError: there is no such workflow in this workspace.
-            ContendedError: a transaction that adds tasks has not ended: try again.
-        """
-        return await workflows.seal(
-            self._database, self._transport, known_id(workflow_id), workspace=self._workspace,
-            actor=self._actor or "client",
-        )  # fmt: skip
-
-    async def resume_workflow(self, workflow_id: str, *, reason: str | None = None) -> WorkflowState:
-        """Resume a workflow; one that is not paused stays as it is. Errors are those of `pause_workflow`."""
-        return await self._change_workflow(workflows.resume, workflow_id, reason)
-
-    async def cancel_workflow(self, workflow_id: str, *, reason: str | None = None) -> Operation:
-        """Cancel the tasks of a workflow that have not ended. Its last tasks run after that.
-
-        Returns:
-            The bulk operation that does it.
-
-        Raises:
-            NotFoundError: there is no such workflow in this workspace.
-            ConflictError: it has ended.
-        """
-        return await self._change_workflow(cancel_workflow, workflow_id, reason)
-
-    async def redrive_workflow(self, workflow_id: str, *, reason: str | None = None) -> Operation:
-        """Run the tasks of a workflow again that have not succeeded, each after those that it needs.
-
-        Until the operation has moved the first of them, the workflow is as it was.
-
-        Returns:
-            The bulk operation that does it.
-
-        Raises:
-            NotFoundError: there is no such workflow in this workspace.
-            ConflictError: it has succeeded, or is being cancelled.
-        """
-        return await self._change_workflow(redrive_workflow, workflow_id, reason)
-
-    async def _change_workflow(
-        self, change: Callable[..., Awaitable[Answer]], workflow_id: str, reason: str | None
-    ) -> Answer:
-        return await change(
-            self._database, self._transport, known_id(workflow_id), workspace=self._workspace,
-            actor=self._actor or "client", reason=reason,
-        )  # fmt: skip
-
-
-def _checked_limit(limit: int) -> int:
-    if type(limit) is not int or not 1 <= limit <= _MOST_ROWS:
-        raise InvalidInputError("bad_limit", f"limit is 1 to {_MOST_ROWS}")
-    return limit

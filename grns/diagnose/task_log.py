@@ -7,9 +7,11 @@ from typing import Any
 
 from grns.diagnose.explain.history import story
 from grns.diagnose.explain.read import read_story
+from grns.errors import InvalidInputError, NotFoundError
 from grns.model.json import loads_stored
 from grns.model.log_line import LEVELS, NAMES, Level, TaskLogLine
 from grns.postgres.database import Database, Session
+from grns.tasks.read import tasks
 
 MOST_LINES = 1000
 _ERRORS = frozenset({"evt.task.dead", "evt.task.failed"})
@@ -28,7 +30,13 @@ async def read_task_log(
     """Return the latest lines of a task's log from a level on, in order.
 
     What became of the task is INFO, WARN if an attempt was lost or failed, and ERROR if the task did.
+
+    Raises:
+        NotFoundError: there is no such task in this workspace.
+        InvalidInputError: there is no such level.
     """
+    if level not in tuple(LEVELS):
+        raise InvalidInputError("bad_level", f"level is one of {', '.join(LEVELS)}, not {level!r}")
     least = LEVELS[level]
     rows = await database.run("read_task_lines", task_id, workspace, least, limit)
     at = datetime.min.replace(tzinfo=UTC)
@@ -46,6 +54,8 @@ async def read_task_log(
         for step in story(history)
         if LEVELS[_level(step.kind)] >= least
     ]
+    if not lines and not await tasks(database, [task_id], workspace):
+        raise NotFoundError(f"there is no task {task_id} in workspace {workspace}")
     # Sorting is stable: what was logged within a transition's moment stands before it.
     return sorted(lines, key=lambda line: line.at)[-limit:]
 

@@ -161,15 +161,16 @@ class HttpAttempts:
         A final failure is not tried again, any other one after `after_seconds`; or else after the backoff of
         the task, or `usual_seconds`, or the usual backoff.
         """
-        named, told = clean(error_class, scrubber)[:255], clean(message, scrubber)[:LONGEST_MESSAGE]
+        error_class = clean(error_class, scrubber)[:255]
+        message = clean(message, scrubber)[:LONGEST_MESSAGE]
         lines = [clean(frame, scrubber)[:_LONGEST_FRAME] for frame in frames[:_MOST_FRAMES]]
         backoff = after_seconds if after_seconds is not None else usual_seconds
         if backoff is None:
             backoff = Backoff().delay_seconds(token.claim().counted_attempts, random.random())
         outcome = failed(
             token.task_type,
-            named,
-            told,
+            error_class,
+            message,
             is_final=is_final,
             backoff_seconds=min(backoff, MAX_BACKOFF_SECONDS),
             is_usual=after_seconds is None,
@@ -179,7 +180,13 @@ class HttpAttempts:
         status = await self.finish(open_database, token, outcome)
         self._emit(
             AttemptFailed(
-                token.task_id, token.task_type, token.attempt, token.trace_id, named, told[:500], ""
+                token.task_id,
+                token.task_type,
+                token.attempt,
+                token.trace_id,
+                error_class,
+                message[:500],
+                "",
             )
         )
         return status

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import product
 
 from grns.maintenance import queue_stats as gauge
+from grns.maintenance.scan_window import ScanPlaces
 from grns.model.agent import HEALTHS
 from grns.model.task import TaskStatus
 from grns.nats import JetStream
@@ -27,6 +28,8 @@ class GaugeCollector:
         self._database = database
         self._transport = transport
         self._emit = emit
+        self._queues: ScanPlaces[tuple[str, str]] = ScanPlaces()
+        self._waiting: ScanPlaces[str] = ScanPlaces()
 
     @property
     def chores(self) -> dict[str, Callable[[], Awaitable[bool]]]:
@@ -43,7 +46,7 @@ class GaugeCollector:
 
     async def read_queues(self) -> bool:
         """Read how old the queues are, and which have no worker."""
-        queues = await gauge.queue_ages(self._database)
+        queues = await gauge.queue_ages(self._database, self._queues)
         self._tell(
             metrics.QUEUE_OLDEST,
             [
@@ -70,7 +73,7 @@ class GaugeCollector:
 
     async def read_lags(self) -> bool:
         """Read what waits for the daemons."""
-        lags = await gauge.lags(self._database)
+        lags = await gauge.lags(self._database, self._waiting)
         for metric, seconds in (
             (metrics.DUE_OLDEST, lags.due_seconds),
             (metrics.UNDECIDED_OLDEST, lags.undecided_seconds),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from grns.postgres.database import Database
+from grns.maintenance.scan_window import ScanPlaces
+from grns.postgres.database import Database, Row
 
 # Agent types at most; of each priority subject the front is enough, see the statement.
 _MOST_POOLS = 1000
@@ -49,15 +51,39 @@ class PoolCapacity:
     running: int
 
 
-async def queue_ages(database: Database) -> Sequence[QueueAge]:
-    """Return the priority subjects that have tasks or live workers."""
-    return [
-        QueueAge(
-            row["workspace"], row["agent_type"], row["priority"], row["oldest_seconds"],
-            dict(zip(row["unserved"], row["unserved_after_seconds"], strict=True)),
-        )
-        for row in await database.run("read_queue_ages", _MOST_POOLS, _FRONT)
-    ]  # fmt: skip
+async def queue_ages(
+    database: Database, scan: ScanPlaces[tuple[str, str]] | None = None
+) -> Sequence[QueueAge]:
+    """Return the priority subjects that have tasks or live workers.
+
+    `scan` remembers by workspace and agent type where the last reading found the first task.
+    """
+    scan = ScanPlaces() if scan is None else scan
+    places = scan.places()
+    rows = await database.run(
+        "read_queue_ages", _MOST_POOLS, _FRONT,
+        [workspace for workspace, _ in places], [agent_type for _, agent_type in places],
+        list(places.values()),
+    )  # fmt: skip
+    pools: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        pools.setdefault((row["workspace"], row["agent_type"]), []).append(row)
+    ages: list[QueueAge] = []
+    firsts: dict[tuple[str, str], datetime | None] = {}
+    for pool, priorities in pools.items():
+        queued_ats = [row["oldest_at"] for row in priorities if row["oldest_at"] is not None]
+        firsts[pool] = min(queued_ats, default=None)
+        if queued_ats or priorities[0]["is_served"]:
+            ages += [
+                QueueAge(
+                    *pool, row["priority"], _seconds_since(row["oldest_at"], row["read_at"]),
+                    dict(zip(row["unserved"], row["unserved_after_seconds"], strict=True)),
+                )
+                for row in priorities
+            ]  # fmt: skip
+    if rows:
+        scan.note(firsts, rows[0]["read_at"])
+    return ages
 
 
 async def states(database: Database) -> Sequence[tuple[str, str, int]]:
@@ -65,9 +91,24 @@ async def states(database: Database) -> Sequence[tuple[str, str, int]]:
     return [tuple(row) for row in await database.run("count_all_states")]
 
 
-async def lags(database: Database) -> Lags:
-    """Return what has waited for the daemons, whether they run or not."""
-    return Lags(*(await database.run("read_lags"))[0])
+async def lags(database: Database, scan: ScanPlaces[str] | None = None) -> Lags:
+    """Return what has waited for the daemons, whether they run or not.
+
+    `scan` remembers where the last reading found the first task that is due, and the first lease that is
+    over.
+    """
+    scan = ScanPlaces() if scan is None else scan
+    places = scan.places()
+    row = dict((await database.run("read_lags", places.get("due_at"), places.get("lapsed_at")))[0])
+    read_at = row.pop("read_at")
+    firsts = {name: row.pop(name) for name in ("due_at", "lapsed_at")}
+    scan.note(firsts, read_at)
+    due_seconds, lapsed_seconds = (_seconds_since(first, read_at) for first in firsts.values())
+    return Lags(due_seconds=due_seconds, lapsed_seconds=lapsed_seconds, **row)
+
+
+def _seconds_since(first: datetime | None, now: datetime) -> float:
+    return 0.0 if first is None else (now - first).total_seconds()
 
 
 async def agents(database: Database) -> Sequence[tuple[str, str, str, int]]:

@@ -217,7 +217,8 @@ class ArchivedRetention:
         for part in parts:
             async with _deleting(self._database) as connection:
                 rows = len(await self._delete(connection, part))
-            self._emit(RowsDeleted(self._rule.name, rows))
+            if rows:
+                self._emit(RowsDeleted(self._rule.name, rows))
             deleted += rows
         if not (is_cut and deleted):
             self._walk_at = time.monotonic() + _WALK_EVERY_SECONDS

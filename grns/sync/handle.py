@@ -10,6 +10,7 @@ from uuid import UUID
 from grns.client.client import Client as AsyncClient
 from grns.client.handle import TaskHandle as AsyncTaskHandle
 from grns.client.handle import check_get, no_attribute
+from grns.model.log_line import Level, TaskLogLine
 from grns.model.task import Task, TaskStatus
 from grns.outbox.events import LogEvent
 from grns.worker.handler import Handler
@@ -71,6 +72,10 @@ class SyncTaskHandle(Generic[ResultT]):
     def events(self) -> list[LogEvent]:
         """Return the events of the task, in order."""
         return self._client.events(self.id)
+
+    def logs(self, *, level: Level = "DEBUG", limit: int = 200) -> list[TaskLogLine]:
+        """Return the latest lines of the log of the task, in order: see `grns.Client.logs`."""
+        return self._client.logs(self.id, level=level, limit=limit)
 
     def signal(self, name: str, value: Any = None, *, signal_id: UUID | None = None) -> str:
         """Send a signal to the task: see `grns.Client.signal`."""

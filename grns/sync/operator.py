@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from grns.client.client import Client
+from grns.model.log_line import Level, TaskLogLine
 from grns.operations.service import Operation
 from grns.postgres.paging import Page
 from grns.stats.issues import Issue, State
@@ -28,6 +30,10 @@ class SyncOperatorMethods:
     def list(self, query: str = "", *, limit: int = 50, after: str | None = None) -> Page[TaskSummary]:
         """Return tasks: see `grns.Client.list`."""
         return self.ask(lambda client: client.list(query, limit=limit, after=after))
+
+    def logs(self, task_id: str, *, level: Level = "DEBUG", limit: int = 200) -> builtins.list[TaskLogLine]:
+        """Return the latest lines of the log of a task, in order: see `grns.Client.logs`."""
+        return self.ask(lambda client: client.logs(task_id, level=level, limit=limit))
 
     def count(self, query: str = "") -> Count:
         """Count tasks: see `grns.Client.count`."""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
 
 from grns.bootstrap.app import App
 from grns.maintenance import queue_stats as gauge
+from grns.maintenance import scan_window
 from grns.maintenance.gauges import GaugeCollector
+from grns.maintenance.scan_window import ScanPlaces
 from grns.model import subjects
-from grns.postgres.database import Database
+from grns.postgres.database import Connection, Database
+from grns.postgres.statements import statement
 from grns.tasks import pauses as pause
 from grns.tasks.budgets import Budgets
 from grns.telemetry.metrics_listener import MetricsListener
@@ -70,6 +77,137 @@ async def test_the_age_of_a_lane_is_that_of_its_oldest_task(shared: Database) ->
         for agent_type in ("worker", "nobody", "idle")
         for priority in subjects.PRIORITIES
     }, "lanes that are empty are there, where somebody works"
+
+
+async def test_a_reading_begins_shortly_before_what_the_last_one_found_first(
+    shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan: ScanPlaces[tuple[str, str]] = ScanPlaces()
+
+    async def ages() -> dict[str, int]:
+        found = await gauge.queue_ages(shared, scan)
+        return {queue.agent_type: round(queue.oldest_seconds / 10) for queue in found if queue.priority == 2}
+
+    async def queue(pool: str, seconds: float) -> None:
+        await submit_many(shared, 1, agent_type=pool)
+        await fetch(
+            shared,
+            "update grns.tasks set queued_at = now() - $2 * interval '1 s' where agent_type = $1"
+            " and queued_at > now() - interval '5 s'",
+            pool, seconds,
+        )  # fmt: skip
+
+    for pool, seconds in (("m", 100.0), ("a", 50.0), ("z", 60.0), ("n", 70.0)):
+        await queue(pool, seconds)  # before, between and behind those that are known
+        assert (await ages())[pool] == seconds / 10
+    await queue("m", 110.0)
+    assert (await ages())["m"] == 11, "shortly before"
+    await queue("m", 200.0)  # of a transaction that has been open for long
+    assert (await ages())["m"] == 11
+    await fetch(shared, "delete from grns.tasks where agent_type = 'a'")
+    assert await ages() == {"m": 11, "n": 7, "z": 6}
+    monkeypatch.setattr(scan_window, "_READ_EVERYWHERE_EVERY_SECONDS", 0.0)
+    assert await ages() == {"m": 20, "n": 7, "z": 6}
+
+
+async def test_lags_are_told_from_where_the_last_reading_found_the_first(
+    shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan: ScanPlaces[str] = ScanPlaces()
+
+    async def lags() -> tuple[int, int]:
+        found = await gauge.lags(shared, scan)
+        return round(found.due_seconds / 10), round(found.lapsed_seconds / 10)
+
+    due, late = await place(shared, "retry_wait"), await place(shared, "running")
+    assert await lags() == (0, 0)
+    columns = {"next_attempt_at": due, "lease_until": late}
+    for ago, told in ((10, (1, 1)), (20, (2, 2)), (60, (0, 0))):
+        for column, task in columns.items():
+            await fetch(
+                shared,
+                f"update grns.tasks set {column} = now() - $2 * interval '1 s' where id = $1",
+                task.id, float(ago),
+            )  # fmt: skip
+        assert await lags() == told
+    monkeypatch.setattr(scan_window, "_READ_EVERYWHERE_EVERY_SECONDS", 0.0)
+    assert await lags() == (6, 6)
+
+
+async def test_dead_entries_before_what_was_found_first_are_passed_over(shared: Database) -> None:
+    """While an old snapshot is open, what was queued, due or leased stays in the indexes."""
+    await submit_many(shared, 200)
+    waiting, running = await place(shared, "retry_wait"), await place(shared, "running")
+    moves = [
+        "update grns.tasks set queued_at = now() - $1 * interval '1 s' where queued_at is not null",
+        "update grns.tasks set next_attempt_at = now() - $1 * interval '1 s' where id = $2",
+        "update grns.tasks set lease_until = now() - $1 * interval '1 s' where id = $2",
+    ]
+    async with shared.transaction() as connection:
+
+        async def move(seconds: float) -> None:
+            """Have all entries be of so long ago: the former ones are dead, and stay for this transaction."""
+            await connection.execute(moves[0], seconds)
+            await connection.execute(moves[1], seconds, waiting.id)
+            await connection.execute(moves[2], seconds, running.id)
+
+        async def read_of(name: str, *arguments: Any) -> Counter[str]:
+            before = await index_reads(connection)
+            await connection.fetch(statement(name), *arguments)
+            return Counter(await index_reads(connection)) - Counter(before)
+
+        for ago in range(100, 0, -1):
+            await move(float(ago))
+        since = await connection.fetchval("select now() - interval '1.5 s'")
+        whole = await read_of("read_queue_ages", 1000, 1000, [], [], [])
+        front = await read_of("read_queue_ages", 1000, 1000, ["default"], ["worker"], [since])
+        assert front["tasks_ready"] <= 2 * 200 + 10 < 100 * 200 < whole["tasks_ready"]
+        whole, front = await read_of("read_lags", None, None), await read_of("read_lags", since, since)
+        for index in ("tasks_due", "tasks_lease"):
+            assert front[index] <= 4 < 99 <= whole[index]
+
+
+async def test_a_reading_of_everything_that_fails_is_not_tried_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With an old snapshot it may take longer than a statement may."""
+    clock, now = Clock(), datetime.now(UTC)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    scan: ScanPlaces[str] = ScanPlaces()
+    assert scan.places() == {}
+    scan.note({"a": None, "b": now}, now)
+    before = dict(scan.places())
+    clock.now += 301
+    assert scan.places() == {}
+    assert scan.places() == before, "and if that fails: as before"
+    clock.now += 301
+    assert scan.places() == {}
+    scan.note({"b": now}, now)
+    assert set(scan.places()) == {"b"}
+    scan.note({"b": now}, now - timedelta(seconds=1))
+    assert scan.places() == {}, "the clock was set back"
+
+
+async def test_without_an_order_to_stop_no_task_is_read(shared: Database) -> None:
+    for _ in range(3):
+        await place(shared, "running")
+    async with shared.transaction() as connection:
+        before = await index_reads(connection)
+        await connection.fetch(statement("end_ordered"), 0.0, 200)
+        assert await index_reads(connection) == before
+
+
+class Clock:
+    now = 1000.0
+
+
+async def index_reads(connection: Connection) -> dict[str, int]:
+    """Return how many entries of each index of the tasks this transaction has read."""
+    rows = await connection.fetch(
+        "select c.relname, pg_stat_get_xact_tuples_returned(c.oid) as rows from pg_index i"
+        " join pg_class c on c.oid = i.indexrelid where i.indrelid = 'grns.tasks'::regclass"
+    )
+    return {row["relname"]: row["rows"] for row in rows}
 
 
 async def test_nothing_queued_and_nobody_there_is_no_lane(shared: Database) -> None:

@@ -415,7 +415,7 @@ async def test_of_a_long_queue_a_gauge_reads_the_front(connection: Connection) -
     assert indexes == {"tasks_ready"}
     await connection.execute(_AGENT)
     before = (await reads(connection))["tasks_ready"]
-    rows = await connection.fetch(statement("read_queue_ages"), 1000, 100)
+    rows = await connection.fetch(statement("read_queue_ages"), 1000, 100, [], [], [])
     assert [(row["priority"], row["unserved"]) for row in rows] == [(number, []) for number in range(4)]
     assert (await reads(connection))["tasks_ready"] - before <= 1 + 4 * 100 + FEW
 
@@ -438,7 +438,7 @@ async def test_the_oldest_of_what_waits_is_one_step_into_an_index(connection: Co
                 [asyncpg.Range(*one) for one in published],
             )
         before = await log_reads(connection)
-        await connection.fetch(statement("read_lags"))
+        await connection.fetch(statement("read_lags"), None, None)
         assert await log_reads(connection) - before <= 2 + FEW
 
 

@@ -82,13 +82,7 @@ def _entry(name: str, thing: Any) -> Iterator[str]:
     yield from _described(name, thing)
     if not isinstance(thing, type):
         return
-    inherited = [
-        one
-        for base in thing.__bases__
-        if base.__name__.endswith(("Methods", "Builder"))  # parts of the class, which no other page has
-        for one in vars(base).items()
-    ]
-    for member, value in [*vars(thing).items(), *inherited]:
+    for member, value in [*vars(thing).items(), *_inherited(thing).items()]:
         if member.startswith("_"):
             continue
         if isinstance(value, property):
@@ -97,6 +91,16 @@ def _entry(name: str, thing: Any) -> Iterator[str]:
         elif inspect.isfunction(value):
             yield f"### `{name}.{member}()`\n"
             yield from _described(member, value)
+
+
+def _inherited(thing: type) -> dict[str, Any]:
+    """Return what is in the parts of a class, and in theirs: no other page has it."""
+    members: dict[str, Any] = {}
+    for base in thing.__bases__:
+        if base.__name__.endswith(("Methods", "Builder")):
+            for part in (vars(base), _inherited(base)):
+                members |= {name: value for name, value in part.items() if name not in members}
+    return members
 
 
 def _described(name: str, thing: Any) -> Iterator[str]:

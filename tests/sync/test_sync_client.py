@@ -85,6 +85,7 @@ def test_every_method_answers(client: sync.Client) -> None:
     assert isinstance(two, sync.TaskHandle)
     assert client.get(one.id).payload == {"url": "x"}
     assert [event.kind for event in one.events()] == ["evt.task.queued"]
+    assert [(line.level, line.source) for line in one.logs(limit=1)] == [("INFO", "grns")]
     assert one.cancel(reason="not needed") == "cancelled"
     assert client.wait(one.id, timeout=0).status == "cancelled"
     with pytest.raises(grns.TaskCancelledError):

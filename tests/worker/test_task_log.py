@@ -78,6 +78,24 @@ async def test_what_handlers_log_stands_between_what_became_of_the_task(
     assert [one[3] for one in await said(shared, task.id, limit=1)] == [found[-1][3]]
 
 
+async def test_a_client_reads_the_log(attempts: Attempts, client: Client, shared: Database) -> None:
+    task = await submit(shared)
+    assert await attempts.run(task.id) == "succeeded"
+    assert await client.handle(task.id).logs() == await client.logs(task.id)
+    assert await client.logs(task.id) == await read_task_log(shared, task.id, workspace="default")
+    (line,) = await client.logs(task.id, level="WARN", limit=1)
+    assert (line.source, line.level, line.message, line.fields) == (
+        "handler", "WARN", "3 of 4", {"order": 17},
+    )  # fmt: skip
+    assert await client.logs(task.id, level="CRITICAL") == []
+    with pytest.raises(grns.NotFoundError, match="there is no task gr-nothing"):
+        await client.logs("gr-nothing")
+    with pytest.raises(grns.InvalidInputError, match="level is one of DEBUG, INFO, WARN"):
+        await client.logs(task.id, level="warning")  # type: ignore[arg-type]
+    with pytest.raises(grns.InvalidInputError, match="limit is 1 to 1000"):
+        await client.logs(task.id, limit=0)
+
+
 async def test_an_attempt_that_has_lost_its_task_logs_nothing(shared: Database) -> None:
     task = await submit(shared)
     old = await claim(shared, task.id)

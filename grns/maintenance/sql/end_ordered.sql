@@ -15,6 +15,7 @@ locked as (
     select t.id, t.ctid as place
     from grns.tasks t
     where t.lease_until > now() and t.status = 'running' and t.owner_agent_id in (select s.agent_id from stopping s)
+        and (select count(*) > 0 from stopping)  -- else no task is read
     order by t.id
     limit $2
     for no key update of t skip locked

@@ -2,6 +2,9 @@
 -- due and not queued, the schedule that is due and not decided, the oldest lease that is over and not reaped, the oldest row of
 -- the log that is not published, that is not counted, and that is not followed; the tasks that no admitter admits; and the question that no person has looked at. Each is one
 -- step into an index: while a number is missing, what lies beyond it is published, counted and followed, and is stepped over.
+-- Of tasks that are due, and of leases that are over, it says since when, and when it looked.
+-- $1 from which time on tasks are due, $2 from which time on leases are over (null: from the first): what lies before may be many
+-- dead entries
 with readers as (
     select 'relay' as reader, c.low, c.published as beyond from grns.relay_cursor c
     union all
@@ -24,15 +27,14 @@ unread as (
         limit 1
     ) as o
 )
-select coalesce(extract(epoch from now() - (
-        select min(t.next_attempt_at) from grns.tasks t where t.next_attempt_at <= now()
-    )), 0)::double precision as due_seconds,
+select now() as read_at,
+    (select min(t.next_attempt_at) from grns.tasks t
+        where t.next_attempt_at <= now() and t.next_attempt_at >= coalesce($1::timestamptz, '-infinity')) as due_at,
+    (select min(t.lease_until) from grns.tasks t
+        where t.lease_until <= now() and t.lease_until >= coalesce($2::timestamptz, '-infinity')) as lapsed_at,
     coalesce(extract(epoch from now() - (
         select min(s.next_at) from grns.schedules s where s.paused_at is null and s.next_at <= now()
     )), 0)::double precision as undecided_seconds,
-    coalesce(extract(epoch from now() - (
-        select min(t.lease_until) from grns.tasks t where t.lease_until <= now()
-    )), 0)::double precision as lapsed_seconds,
     coalesce((select u.seconds from unread u where u.reader = 'relay'), 0) as unpublished_seconds,
     coalesce((select u.seconds from unread u where u.reader = 'stats'), 0) as uncounted_seconds,
     coalesce((select u.seconds from unread u where u.reader = 'follower'), 0) as unfollowed_seconds,

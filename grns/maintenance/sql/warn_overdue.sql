@@ -4,7 +4,7 @@
 with running as (  -- before the estimates: those of all that are queued are many
     select t.id, t.attempt, t.started_at
     from grns.tasks t
-    where t.lease_until is not null
+    where t.lease_until > now()  -- what lies before may be many dead entries; reap.sql takes what is alive there
 ),
 overdue as (
     select r.id, r.attempt, e.completes_at

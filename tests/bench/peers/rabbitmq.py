@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -16,6 +18,9 @@ from tests.bench.peers.peer import PeerUnavailable
 from tests.support.harness import START_SECONDS
 
 _USER = "rabbitmq"  # whom its program becomes where root starts it
+_PID_FILE = "pid"
+_END_SECONDS = 15.0
+_LOOK_SECONDS = 0.2
 
 
 def programs() -> tuple[str, str]:
@@ -43,8 +48,27 @@ async def broker(directory: Path) -> AsyncIterator[str]:
         return await _answers(port)
 
     async with started(names), started(process):
-        await until(serves, process, within_seconds=START_SECONDS)
-        yield f"amqp://guest:guest@{HOST}:{port}//"
+        try:
+            await until(serves, process, within_seconds=START_SECONDS)
+            yield f"amqp://guest:guest@{HOST}:{port}//"
+        finally:
+            await _end(directory / _PID_FILE)
+
+
+async def _end(pid_file: Path) -> None:
+    """End the server itself: what was started is a shell that ends without it."""
+    try:
+        pid = int(await asyncio.to_thread(pid_file.read_text))
+    except (OSError, ValueError):
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _END_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _environment(directory: Path, *, port: int, names_port: int) -> dict[str, str]:
@@ -61,7 +85,7 @@ def _environment(directory: Path, *, port: int, names_port: int) -> dict[str, st
         "RABBITMQ_MNESIA_BASE": str(directory),
         "RABBITMQ_LOG_BASE": str(directory),
         "RABBITMQ_LOGS": "-",
-        "RABBITMQ_PID_FILE": str(directory / "pid"),
+        "RABBITMQ_PID_FILE": str(directory / _PID_FILE),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
     }
 
