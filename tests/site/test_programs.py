@@ -248,7 +248,7 @@ async def test_progress(fleet: Fleet, database: Database, in_environment: None, 
 async def test_labels_and_logs(fleet: Fleet, in_environment: None, tmp_path: Path) -> None:
     (labelled,) = written("labels.md", tmp_path)
     assert await program(labelled) == "The front page ['relaunch', 'site:main'] {'ticket': 4711}\n"
-    written("logs.md", tmp_path)
+    _, read = written("logs.md", tmp_path)
     fleet.start("worker", "start", "import_orders:pool", PYTHONPATH=str(tmp_path))
     async with grns.connect() as client:
         handle = await client.submit("import_orders", {"shop": "x"}, pool="importer")
@@ -258,6 +258,8 @@ async def test_labels_and_logs(fleet: Fleet, in_environment: None, tmp_path: Pat
     ).stdout
     assert "begins shop=" in shown
     assert "orders without an address" in shown
+    shown = subprocess.check_output([sys.executable, str(read), handle.id], text=True)  # noqa: ASYNC221
+    assert shown == "WARN orders without an address {'shop': 'x', 'skipped': 3}\n"
 
 
 async def test_output(fleet: Fleet, in_environment: None, tmp_path: Path) -> None:
